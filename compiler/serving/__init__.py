@@ -1,9 +1,9 @@
 """Serves compiled networks by the Open Inference Protocol (KServe v2) over HTTP and gRPC.
 
-A request goes this way: `tail.py` or `rpc.py` reads it, `repository.py` knows the network, `served.py` checks shapes
-and types against the library, `values.py` makes arrays of the tensors, and `runs.py` lets them wait for a free session,
-with others in one batch if that is wanted. What is not answered is a `Refused` (`failures.py`), which both front ends
-translate.
+A front end, `rest.py` for HTTP or `rpc.py` for gRPC, reads a request. `repository.py` finds the network, `served.py`
+checks shapes and types against the library, `values.py` converts the tensors to arrays, and `runs.py` queues them for
+a free session, in a batch with other requests if the network allows it. A request that cannot be answered raises
+`Refused` (`failures.py`), which each front end translates to a status of its protocol.
 
 Needs the extra `serve`: pip install 'nnefc[serve]', or 'nnefc-runtime[serve]' without the compiler.
 """

@@ -1,4 +1,4 @@
-"""Lets in clients that have one of the operator's keys."""
+"""Authenticates clients by the operator's API keys, over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ _OPEN_CALLS = (
     "/inference.GRPCInferenceService/ServerLive",
     "/inference.GRPCInferenceService/ServerReady",
 )
-"""What probes ask for."""
+"""Methods of health probes, which need no key."""
 
 
 class ApiKeys:
-    """The keys, of which the hashes are kept: comparing these tells nothing of a key."""
+    """The accepted keys. Only their hashes are kept, so that the time of a comparison reveals nothing about a key."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._known = {_hashed(key) for key in keys}
 
     def check(self, headers: Mapping[str, str], path: str = "") -> None:
-        """Refuse a request without a known key, whose headers have names in lower case.
+        """Check the key of a request; without any accepted keys, every request passes.
+
+        Args:
+            headers: of the request, with names in lower case.
+            path: of the request; those of health probes need no key.
 
         Raises:
-            Refused: it has none, and the path is not that of a probe.
+            Refused: the request has no accepted key.
         """
         if not self._known or path.startswith(_OPEN_PATHS):
             return
@@ -51,13 +55,13 @@ def _hashed(key: str) -> bytes:
 
 
 class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """The same for gRPC: keys are metadata of the same names."""
+    """Checks the keys of gRPC calls, which are metadata with the names of the HTTP headers."""
 
     def __init__(self, keys: ApiKeys) -> None:
         self._keys = keys
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
-        """Returns the handler of a call, or one that refuses it."""
+        """Return the handler of a call, or a handler that refuses the call if it has no accepted key."""
         found = await continuation(details)
         if found is None or details.method.startswith(_OPEN_CALLS):
             return found
@@ -69,7 +73,7 @@ class KeyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc 
 
 
 def _refusing(handler: Any, error: Refused) -> Any:
-    """Returns a handler of the same kind that answers with the error."""
+    """Return a handler with the same streaming kind as `handler` that answers with the error."""
 
     async def refused(_: Any, context: Any) -> None:
         await context.abort(grpc.StatusCode[error.kind.grpc], str(error))

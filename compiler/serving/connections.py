@@ -1,16 +1,19 @@
 """Tracks HTTP connections from their first byte on, so that slow headers and bodies do not exhaust the server.
 
 A connection is *idle* (no request), *arriving* (a request has begun and is incomplete) or *answering*. An arriving
-request has deadlines: one for the header, and a minimum rate for the body. Idle and arriving connections may be closed
-in favor of others, by the limits of :class:`Incoming`.
+request has a deadline for its header and a minimum rate for its body. Idle and arriving connections may be closed
+in favor of others, by the limits of :class:`Incoming`. An answer has a minimum rate at which the client must read it.
+
+A :class:`Connection` stands between the transport and aiohttp's protocol (the *handler*), and answers some requests
+itself (`direct_requests.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -19,19 +22,19 @@ from nnefc.serving.direct_requests import DirectRequest, direct_request
 from nnefc.serving.failures import FailureKind, Refused
 from nnefc.serving.incoming import Arriving, Incoming, network_of
 
-__all__ = ["Connection", "Connections", "answer_unread", "too_large"]
+__all__ = ["Connection", "Connections", "too_large"]
 
 _HEADER_SECONDS = 10.0
-"""From a header's first byte to its last."""
+"""Maximum time from a header's first byte to its last."""
 
 _RATE_SECONDS = 5.0
-"""How long a body may arrive, or an answer be read, at less than the minimum rate."""
+"""The period over which the rate of a body or an answer is measured."""
 
-_PAUSE, _MAX_PAUSE, _MOST_REFUSALS = 0.01, 0.5, 10
-"""Seconds that clients wait for a refusal that ask again before the time that `Retry-After` says."""
+_PAUSE, _MAX_PAUSE, _MAX_REFUSALS = 0.01, 0.5, 10
+"""Backoff for a client that ignores `Retry-After`: the delay of a refusal in seconds doubles with each one."""
 
 _POLL_SECONDS = 0.005
-"""Between looks at whether an answer has been read that was not read at once."""
+"""Seconds between two checks whether the client has read an answer."""
 
 _TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nContent-Length: 66\r\nConnection: close\r\n\r\n"
@@ -40,16 +43,23 @@ _TOO_SLOW = (
 
 
 Answering = Callable[["Connection", DirectRequest, bytes], "Coroutine[Any, Any, None] | None"]
-"""Answers a request that has arrived whole, on its connection: at once, or by the coroutine that it returns."""
+"""Answers a complete request, whose head and body are given, on its connection.
+
+Returns None if the answer has been written, else a coroutine that writes it.
+"""
 
 
 class Connections:
-    """Makes a watched connection for each that is accepted.
+    """Makes a :class:`Connection` for each that the listener accepts, as its protocol factory.
 
     Args:
-        handler: makes what speaks HTTP on a connection.
-        incoming: the limits of requests that have not arrived.
-        idle: seconds after which a connection is closed on which nothing is asked.
+        handler: makes aiohttp's protocol for a connection.
+        incoming: the limits of incomplete requests.
+        idle: seconds without a request after which a connection is closed.
+
+    Attributes:
+        open: the open connections by transport.
+        answer: answers complete requests without aiohttp; None: aiohttp answers all.
     """
 
     def __init__(self, handler: Callable[[], asyncio.Protocol], incoming: Incoming, idle: float) -> None:
@@ -61,10 +71,10 @@ class Connections:
         return Connection(self._handler(), self)
 
     def of(self, request: web.Request) -> Connection:
-        """The connection of a request.
+        """Return the connection of a request.
 
         Raises:
-            CancelledError: it is closed.
+            CancelledError: the connection is closed.
         """
         found = self.open.get(request.transport)
         if found is None:
@@ -73,10 +83,10 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection, between its transport and what speaks HTTP on it.
+    """An HTTP connection: forwards the events of its transport to aiohttp's protocol, `handler`.
 
-    A request for a run that arrives in one piece, while nothing else is asked or answered on the connection, does not
-    get to what speaks HTTP: it is answered by `all_.answer`. What arrives meanwhile waits.
+    An inference request that arrives completely in one read, while nothing else is asked or answered on the connection,
+    bypasses aiohttp: `all_.answer` answers it. Data that arrives meanwhile is held back.
     """
 
     def __init__(self, handler: asyncio.Protocol, all_: Connections) -> None:
@@ -97,10 +107,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         self._opened[transport] = self
-        transport.set_write_buffer_limits(high=0)  # uvloop writes at once then, as asyncio always does
+        transport.set_write_buffer_limits(high=0)  # makes uvloop write without delay, as asyncio always does
         peer = transport.get_extra_info("peername")
         self._address = network_of(str(peer[0])) if isinstance(peer, tuple) and peer else None
-        self._arriving = self._incoming.begin(None, self._give_up)  # hundreds of one client may come at once
+        self._arriving = self._incoming.begin(None, self._give_up)  # one client may open hundreds of idle connections
         self._handler.connection_made(transport)
         self._begin_idle()
 
@@ -137,8 +147,8 @@ class Connection(asyncio.Protocol):
         self._handler.connection_lost(error)
 
     def _begin(self, data: bytes) -> bool:
-        """Begins to answer a request that has arrived whole; False if it is for what speaks HTTP."""
-        # aiohttp waits for the next request; without this attribute it is asked no more once it has answered one
+        """Begin to answer a request that has arrived completely; return False if aiohttp has to answer it."""
+        # aiohttp's protocol is free while it waits for its next request, or if it has never got one
         is_free = self._unused or getattr(self._handler, "_waiter", None) is not None
         if self._all.answer is None or not is_free or self._transport.get_write_buffer_size():
             return False
@@ -180,21 +190,29 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Reads what has arrived behind a request that is answered."""
+        """Handle the data that arrived while a request was answered."""
         if not self._transport.is_closing():
             held, self._held = self._held, b""
             self._transport.resume_reading()
             self.data_received(held)
 
     def write(self, data: bytes) -> bool:
-        """Send an answer; returns whether all of it has been sent, or cannot be: if not, :meth:`drained` waits."""
+        """Write an answer; return whether nothing is left to wait for: all of it is sent, or the connection is closed.
+
+        If not, the caller awaits :meth:`drained`.
+        """
         if self._transport.is_closing():
             return True
         self._transport.write(data)
         return not self._transport.get_write_buffer_size()
 
     async def send(self, data: bytes, until: float, slowest: int) -> None:
-        """Send an answer; what is not read at once is waited for.
+        """Write an answer, and wait until the client has read it.
+
+        Args:
+            data: the answer.
+            until: the deadline, in the event loop's time.
+            slowest: minimum rate in bytes per second.
 
         Raises:
             Refused: as :meth:`drained`.
@@ -203,37 +221,56 @@ class Connection(asyncio.Protocol):
             await self.drained(len(data), until, slowest)
 
     async def drained(self, count: int, until: float, slowest: int) -> None:
-        """Wait until an answer of so many bytes, which has been written, is read.
+        """Wait until the client has read an answer of `count` bytes that has been written.
 
         Raises:
-            Refused: it is not read until this time, or at less than `slowest` bytes per second; the connection is
-                closed then.
+            Refused: as :meth:`sending`.
+        """
+        async with self.sending(slowest, until) as sends:
+            sends(count)
+            while self._transport.get_write_buffer_size() and not self._transport.is_closing():
+                await asyncio.sleep(_POLL_SECONDS)
+
+    @asynccontextmanager
+    async def sending(self, slowest: int, until: float | None = None) -> AsyncIterator[Callable[[int], None]]:
+        """Abort the connection if the client does not read in time what the block sends: unread bytes take memory.
+
+        The value of the context is a function to call with the number of bytes of each part, before it is written.
+
+        Args:
+            slowest: minimum rate in bytes per second.
+            until: the deadline of the block, in the event loop's time; None: only the rate is limited.
+
+        Raises:
+            Refused: the client reads too slowly, or the deadline has passed.
         """
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(until) as limit:
                 with self.watched(slowest, lambda: limit.reschedule(loop.time())) as sends:
-                    sends(count)
-                    while self._transport.get_write_buffer_size() and not self._transport.is_closing():
-                        await asyncio.sleep(_POLL_SECONDS)
+                    yield sends
         except TimeoutError:
             self._transport.abort()
-            raise answer_unread() from None
+            raise Refused(FailureKind.LATE, "the answer takes longer to be read than there is time for it") from None
 
     async def refuse(self, data: bytes, until: float, slowest: int) -> None:
-        """Send an answer that asks to try again later, at once; to a client that does not wait, later each time."""
+        """Send an answer that asks the client to try again later, after a delay that grows if the client does so early.
+
+        Raises:
+            Refused: as :meth:`drained`.
+        """
         if self._refusals:
             await asyncio.sleep(min(_MAX_PAUSE, _PAUSE * 2.0**self._refusals))
-        self._refusals = min(self._refusals + 1, _MOST_REFUSALS)
+        self._refusals = min(self._refusals + 1, _MAX_REFUSALS)
         self._refused = asyncio.get_running_loop().time()
         await self.send(data, until, slowest)
 
     def close(self) -> None:
-        """Close the connection when what was written has been sent."""
+        """Close the connection after all written data has been sent."""
         self._transport.close()
 
     def _begin_idle(self) -> None:
-        """Close the connection if nothing is asked on it for too long."""
+        """Start the timer that closes the connection unless a request begins."""
         self._idle_since = asyncio.get_running_loop().time()
         if self._idle_timer is None:
             self._idle_timer = asyncio.get_running_loop().call_later(self._all.idle, self._idle_long_enough)
@@ -242,7 +279,7 @@ class Connection(asyncio.Protocol):
         self._idle_timer = None
         left = self._idle_since + self._all.idle - asyncio.get_running_loop().time()
         if not self._idle:
-            return  # what is arriving or answered has limits of its own
+            return  # requests and answers have limits of their own
         if left > 0:
             self._idle_timer = asyncio.get_running_loop().call_later(left, self._idle_long_enough)
         else:
@@ -250,16 +287,16 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def begun(self) -> None:
-        """Marks that a request's header has arrived."""
+        """Note that a request's header has arrived."""
         self._idle = self._silent = False
         self._no_deadline()
 
     def arrived(self) -> None:
-        """Marks that a request has arrived completely."""
+        """Note that a request has arrived completely."""
         self._forget()
 
     def answered(self, request: web.Request) -> None:
-        """Marks that a request is answered; aiohttp discards the unread part of it for some seconds."""
+        """Note that a request is answered. If its body is incomplete, aiohttp still discards data for some seconds."""
         if self._transport not in self._opened:
             return
         self._forget()
@@ -269,10 +306,16 @@ class Connection(asyncio.Protocol):
         self._begin_idle()
 
     async def body(self, request: web.Request, largest: int, slowest: int, until: float) -> bytearray:
-        """Read a request's body, of at most `largest` bytes, at `slowest` bytes per second or faster.
+        """Read a request's body.
+
+        Args:
+            request: the request.
+            largest: maximum bytes of the body.
+            slowest: minimum rate in bytes per second.
+            until: the deadline, in the event loop's time.
 
         Raises:
-            Refused: it is larger or slower, or not there at the time `until`.
+            Refused: the body is larger, arrives more slowly, or is incomplete at the deadline.
         """
         if (request.content_length or 0) > largest:
             raise too_large(largest)
@@ -303,9 +346,9 @@ class Connection(asyncio.Protocol):
 
     @contextmanager
     def watched(self, slowest: int, late: Callable[[], None]) -> Iterator[Callable[[int], None]]:
-        """Call `late` if what is sent in the block is read at less than `slowest` bytes per second.
+        """Call `late` if the client reads what the block sends at less than `slowest` bytes per second.
 
-        What comes with the block is to be called with the number of bytes of each part, before it is written.
+        The value of the context is a function to call with the number of bytes of each part, before it is written.
         """
         loop = asyncio.get_running_loop()
         queued, before = 0, -math.inf
@@ -330,7 +373,7 @@ class Connection(asyncio.Protocol):
             timer.cancel()
 
     def _wait(self, address: str | None) -> None:
-        """Be among the connections that may be closed for others."""
+        """Register the connection as one that may be closed in favor of others."""
         self._forget()
         self._arriving = self._incoming.begin(address, self._give_up)
 
@@ -346,7 +389,7 @@ class Connection(asyncio.Protocol):
             self._deadline = None
 
     def _give_up(self) -> None:
-        """Close the connection, with a reason where something was asked and not answered."""
+        """Close the connection; if a request was incomplete, answer it with status 408 first."""
         self._forget()
         if self._transport.is_closing():
             return
@@ -355,13 +398,8 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-def answer_unread() -> Refused:
-    """The error of an answer that its client does not read."""
-    return Refused(FailureKind.LATE, "the answer takes longer to be read than there is time for it")
-
-
 def too_large(largest: int) -> Refused:
-    """The error of a body that exceeds the limit."""
+    """Return the error for a body of more than `largest` bytes."""
     return Refused(FailureKind.TOO_LARGE, f"the body has more than {largest:,} bytes")
 
 

@@ -17,10 +17,10 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""The field that has values of a type; FP16 and BF16 have none."""
+"""The field of `InferTensorContents` that holds values of an element type; there is none for FP16 and BF16."""
 
 
 def values_of(given: Any) -> Sequence[Any] | None:
-    """The values of a message's tensor, by its type; None if this comes as raw bytes alone."""
+    """Return the listed values of a tensor message; None for an element type that is sent as raw bytes only."""
     field = _CONTENTS.get(given.datatype)
     return None if field is None else getattr(given.contents, field)

@@ -1,4 +1,4 @@
-"""Lets pages of other origins, in browsers, read answers: cross-origin resource sharing.
+"""Implements cross-origin resource sharing (CORS): browsers let pages of the given origins read answers.
 
 Source: https://fetch.spec.whatwg.org/#http-cors-protocol.
 """
@@ -15,13 +15,14 @@ __all__ = ["allow_origins"]
 _ANY = "*"
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _SECONDS = "600"
-"""For which a browser need not ask again."""
+"""For how long a browser may cache the answer to a preflight request."""
 
 
 def allow_origins(application: web.Application, origins: Collection[str]) -> None:
-    """Lets pages of some origins read all answers of an application; `*` are all origins.
+    """Let pages of `origins` read all answers of `application`; `*` stands for all origins.
 
-    Browsers ask before requests with JSON or a key, and send no key then: they are answered before keys are wanted.
+    Before a request with JSON or a key, a browser sends a preflight request, which has no key. The middleware that
+    answers preflight requests therefore comes before the one that checks keys.
     """
 
     def is_allowed(request: web.Request) -> bool:
@@ -47,5 +48,5 @@ def allow_origins(application: web.Application, origins: Collection[str]) -> Non
             response.headers["Access-Control-Allow-Origin"] = _ANY if _ANY in origins else request.headers["Origin"]
 
     middlewares: Any = application.middlewares
-    middlewares.insert(1, preflights)  # behind the one that knows which requests are under way
+    middlewares.insert(1, preflights)  # after the one that tracks the state of connections
     application.on_response_prepare.append(mark)

@@ -1,8 +1,7 @@
-"""Parses requests for runs that have arrived whole in one piece, and formats their answers, without aiohttp.
+"""Parses inference requests that arrive completely in one read, and formats their answers, without aiohttp.
 
-Most requests for small networks are of this kind, and what a general server of HTTP does for one takes several times as
-long as its run. Everything else is left to aiohttp: other paths, headers that are not in the list below, bodies that
-arrive in parts or are compressed.
+Most requests for small networks arrive so, and aiohttp needs several times as long for one as the run takes. aiohttp
+handles all others: other paths, headers that are not listed below, bodies that arrive in parts or are compressed.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from urllib.parse import unquote
 __all__ = ["MAX_BODY", "DirectRequest", "direct_request", "formatted_answer"]
 
 MAX_BODY = 1 << 16
-"""Bytes of a body; larger ones rarely arrive in one piece."""
+"""Maximum bytes of a body; larger ones rarely arrive in one read."""
 
 _MAX_HEAD = 1 << 13
 _MAX_KNOWN = 256
-"""Heads that are kept: a client sends the same one with each of its requests."""
+"""Parsed heads that are cached: a client tends to send the same head with each request."""
 
 _END = b"\r\n\r\n"
 
@@ -34,14 +33,14 @@ _KNOWN = _WITHOUT_MEANING | {_LENGTH, _HEADER_LENGTH, _CONNECTION, _AUTHORIZATIO
 
 @dataclass(frozen=True)
 class DirectRequest:
-    """The head of a request for a run.
+    """The parsed head of an inference request.
 
     Attributes:
-        model, version: of the path; the version may be empty.
+        model, version: in the path; the version may be empty.
         size: bytes of the body.
-        header_length: of the extension for binary tensors, as it was sent; None without.
+        header_length: the header `Inference-Header-Content-Length`, not yet checked; None without it.
         keeps_alive: whether the connection stays open after the answer.
-        headers: the values of `authorization`, `x-api-key` and `traceparent`, where they were sent.
+        headers: the values of `authorization`, `x-api-key` and `traceparent`, where the client sent them.
     """
 
     model: str
@@ -56,7 +55,10 @@ _heads: dict[bytes, DirectRequest | None] = {}
 
 
 def direct_request(data: bytes) -> tuple[DirectRequest, int] | None:
-    """Returns the request that `data` begins with, and where its body begins; None if it is not of this kind."""
+    """Parse the request at the beginning of `data`.
+
+    Returns the request and the offset of its body; None if the request is incomplete, or is one for aiohttp.
+    """
     end = data.find(_END, 0, _MAX_HEAD)
     if end < 0:
         return None
@@ -94,7 +96,7 @@ def _parsed(head: bytes) -> DirectRequest | None:
 
 
 def _named(path: bytes) -> tuple[str, str] | None:
-    """Returns the network and the version of a path for a run; None for other paths."""
+    """Return the network and the version (perhaps empty) of an inference path; None for other paths."""
     parts = path.split(b"/")
     if not _is_text(path) or b"?" in path or b"#" in path or parts[:3] != [b"", b"v2", b"models"]:
         return None
@@ -114,7 +116,7 @@ _date = (0, b"")
 
 
 def _now() -> bytes:
-    """The time as HTTP writes it, made once in a second."""
+    """Return the current time in the format of HTTP, cached for a second."""
     global _date
     seconds = int(time.time())
     if seconds != _date[0]:
@@ -125,7 +127,14 @@ def _now() -> bytes:
 def formatted_answer(
     status: int, parts: Sequence[bytes] | dict[str, object], keeps_alive: bool, headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """Formats an answer: JSON followed by raw bytes, or an object that becomes JSON."""
+    """Format an HTTP response.
+
+    Args:
+        status: of HTTP.
+        parts: JSON followed by the raw bytes of tensors, or an object that is serialized as JSON.
+        keeps_alive: whether the connection stays open.
+        headers: further headers.
+    """
     if isinstance(parts, dict):
         parts = [json.dumps(parts).encode()]
     body = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -21,14 +21,16 @@ _REFUSED = {
 
 
 def refuse_extensions(parameters: Mapping[str, object], known: str = "") -> None:
-    """Look through the parameters of a request or of one of its tensors. An empty value, false or 0 asks for nothing.
+    """Refuse a request or tensor whose parameters ask for an extension that is not implemented.
+
+    A parameter that is empty, false or 0 asks for nothing.
 
     Args:
-        parameters: of the request.
-        known: the name of one that is not refused.
+        parameters: of the request, or of one of its tensors.
+        known: the name of a parameter that is accepted here.
 
     Raises:
-        Refused: one asks for an extension that is not there.
+        Refused: a parameter asks for such an extension.
     """
     for name, words in _REFUSED.items():
         if name != known and parameters.get(name):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["FailureKind", "Refused"]
+__all__ = ["SERVER_FAILED", "FailureKind", "Refused"]
+
+SERVER_FAILED = "the server failed: it has written why to its log"
+"""What clients learn of an unexpected exception, whose text is for the log alone."""
 
 
 class FailureKind(Enum):
-    """Kind of failure: HTTP status, gRPC status, and label in metrics."""
+    """Kind of failure: its HTTP status, its gRPC status, and its label in metrics."""
 
     INVALID = 400, "INVALID_ARGUMENT", "invalid"
     UNKNOWN_CLIENT = 401, "UNAUTHENTICATED", "unknown_client"
@@ -34,12 +37,12 @@ class FailureKind(Enum):
 
 
 class Refused(Exception):
-    """A refused request. The message says what is wrong, and what would be right.
+    """A refused request. The message says what is wrong and what would be accepted.
 
     Attributes:
-        kind: of the failure.
-        code: what programs know the reason by, where OpenAI's interface has a name for it.
-        param: the field of the request that is wrong, where it is a single one.
+        kind: of failure.
+        code: OpenAI's error code for programs, such as `model_not_found`; None where OpenAI's interface has none.
+        param: the field of the request that is wrong; None where it is not a single one.
     """
 
     def __init__(self, kind: FailureKind, message: str, code: str | None = None, param: str | None = None) -> None:

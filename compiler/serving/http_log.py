@@ -1,4 +1,4 @@
-"""Shortens aiohttp's log: data that is not HTTP gives one short line instead of a parser's traceback."""
+"""Shortens aiohttp's log: a parse error of HTTP is logged as one short line, without its traceback."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from aiohttp.http_exceptions import HttpProcessingError
 __all__ = ["http_log"]
 
 _MAX_SHOWN = 200
-"""Characters of what a client sent."""
+"""Characters of a parse error's message that are logged: the message quotes what the client sent."""
 
 
 def http_log() -> logging.Logger:
-    """The logger, with the filter that shortens."""
+    """Return the logger of the HTTP server, with the filter that shortens parse errors."""
     found = logging.getLogger("nnefc.serving.http")
     found.addFilter(_shortened)
     return found

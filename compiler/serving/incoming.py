@@ -1,7 +1,7 @@
-"""Limits the number and bytes of requests that have not arrived completely, since they hold no admission yet.
+"""Limits the number and bytes of incomplete requests, which the limits of admitted requests do not cover yet.
 
-A slow client must not block others. So an exceeded limit ends the request that has been arriving longest, of the same
-address or of all: a client that sends its request at once is always admitted.
+A slow client must not block others. So a request that exceeds a limit is accepted, and the one that has been arriving
+longest, from the same address or from all, is ended: a client that sends its request at once is never shut out.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable
 __all__ = ["Arriving", "Incoming", "Unread", "network_of"]
 
 _IPV6_PREFIX = 64
-"""Bits of an address of IPv6 that one client has; it chooses the others itself."""
+"""Prefix length that identifies one client: it can choose the other bits of its IPv6 address itself."""
 
 
 class Incoming:
-    """The requests that are arriving, oldest first.
+    """The incomplete requests, oldest first.
 
     Args:
-        per_address: how many may arrive from one address at a time; 0: any number.
-        maximum: how many from all addresses.
-        max_bytes: of what has arrived of them.
+        per_address: maximum number from one address at a time; 0: any number.
+        maximum: maximum number from all addresses.
+        max_bytes: maximum bytes that have arrived of all of them.
     """
 
     def __init__(self, per_address: int, maximum: int, max_bytes: int) -> None:
@@ -36,7 +36,12 @@ class Incoming:
         return len(self._all)
 
     def begin(self, address: str | None, give_up: Callable[[], None]) -> Arriving:
-        """Register a request; `give_up` ends it and its connection. None is an address without a limit of its own."""
+        """Register a request, and end older ones that exceed a limit.
+
+        Args:
+            address: of the client; None: only the limit for all addresses applies.
+            give_up: called to end the request and its connection.
+        """
         new = Arriving(self, address, give_up)
         self._all[new] = None
         if address is not None:
@@ -49,7 +54,7 @@ class Incoming:
         return new
 
     def add(self, request: Arriving, count: int) -> None:
-        """Note that so many bytes of a request have arrived and are kept."""
+        """Count `count` more bytes that have arrived of `request`, and end older requests that exceed the limit."""
         request.bytes += count
         self._bytes += count
         self._with_bytes[request] = None
@@ -57,13 +62,13 @@ class Incoming:
             next(iter(self._with_bytes)).give_up()
 
     def renew(self, request: Arriving) -> None:
-        """Regard a request of no address as the latest: that of a connection on which another one has been answered."""
+        """Make a request of no address the newest one: another request has been answered on its connection."""
         if request in self._all:
             del self._all[request]
             self._all[request] = None
 
     def remove(self, request: Arriving) -> None:
-        """Forget a request, which has arrived or was given up."""
+        """Remove a request that is complete or was given up."""
         if request not in self._all:
             return
         del self._all[request]
@@ -77,7 +82,7 @@ class Incoming:
 
 
 class Arriving:
-    """One request that is arriving, with the bytes that are kept of it."""
+    """An incomplete request, with the number of bytes that have arrived of it."""
 
     def __init__(self, incoming: Incoming, address: str | None, give_up: Callable[[], None]) -> None:
         self._incoming, self._give_up = incoming, give_up
@@ -85,28 +90,28 @@ class Arriving:
         self.bytes = 0
 
     def add(self, count: int) -> None:
-        """So many bytes more have arrived; older requests may be given up for them."""
+        """Count `count` more bytes that have arrived; older requests may be ended for them."""
         self._incoming.add(self, count)
 
     def renew(self) -> None:
-        """It begins now: others are given up before it."""
+        """Make this request the newest one, which is ended last."""
         self._incoming.renew(self)
 
     def end(self) -> None:
-        """Removes a request that has arrived, or was abandoned."""
+        """Remove the request: it is complete, or its client has gone."""
         self._incoming.remove(self)
 
     def give_up(self) -> None:
-        """End it for others."""
+        """Remove the request and end its connection, to make room for others."""
         self.end()
         self._give_up()
 
 
 class Unread:
-    """Limits the unread answers of each address, so that a client that reads nothing cannot take up the server.
+    """Counts the answers that each address has not read yet, so that a client that reads nothing can be refused.
 
     Args:
-        maximum: per address; 0: any number.
+        maximum: unread answers per address; 0: any number.
     """
 
     def __init__(self, maximum: int) -> None:
@@ -114,11 +119,11 @@ class Unread:
         self._counts: Counter[str] = Counter()
 
     def has_too_many(self, address: str | None) -> bool:
-        """Returns whether an address gets no further answers now."""
+        """Return whether an address has reached the limit."""
         return address is not None and 0 < self._maximum <= self._counts[address]
 
     def begin(self, address: str | None) -> Callable[[], None]:
-        """An answer is on its way; returns what says that it has been read, or thrown away."""
+        """Count an answer to an address; return a function to call when it has been read or dropped."""
         if address is None:
             return lambda: None
         self._counts[address] += 1
@@ -132,7 +137,7 @@ class Unread:
 
 
 def network_of(address: str) -> str:
-    """Returns the key of the limit per address: the address; for IPv6, its network."""
+    """Return the key by which a client is limited: its IPv4 address, or the /64 network of its IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,7 +1,7 @@
-"""Reads and writes JSON: by orjson where it is installed and takes the value, else by Python's own module.
+"""Reads and writes JSON by orjson where it is installed and supports the value, else by Python's `json`.
 
-Both read the same values but for integers beyond 64 bits, which orjson reads as floats. orjson writes a float32 by the
-fewest digits that read back as it, and knows neither NaN nor infinities, which Python's module writes by these names.
+Both read the same values, except that orjson reads integers beyond 64 bits as floats. orjson writes a float32 with the
+fewest digits that read back as the same value. It has no NaN and no infinity, which `json` writes by their names.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NULL = b"null"
 
 
 def parse_json(text: bytes | bytearray | memoryview) -> Any:
-    """Reads a text of JSON.
+    """Parse JSON.
 
     Raises:
-        ValueError, RecursionError: it is none, or not in UTF-8.
+        ValueError, RecursionError: `text` is not JSON, is nested too deeply, or is not in UTF-8.
     """
     if orjson is not None:
         try:
@@ -34,8 +34,10 @@ def parse_json(text: bytes | bytearray | memoryview) -> Any:
 
 
 def write_json(value: Any) -> bytes | None:
-    """Writes a value with arrays of numbers in it; None if there is NaN, an infinity or None in it, an array that is no
-    C-contiguous one of numbers, or no orjson.
+    """Serialize a value, in which NumPy arrays of numbers may occur, by orjson.
+
+    Returns None where the caller has to use Python's `json`: orjson is not installed, the value has an array that is
+    not numeric and C-contiguous, or the text has a null, which orjson also writes for NaN and infinities.
     """
     if orjson is None:
         return None

@@ -1,6 +1,6 @@
 """Defines the protocol's gRPC messages as tables, without a .proto compiler or generated code.
 
-They are in a pool of their own, so that a program may also use clients that bring the same messages.
+They are in a descriptor pool of their own, so that a program can also import a client that defines the same messages.
 
 Source: the Open Inference Protocol, «gRPC API», with the extensions for model repositories and shared memory;
 gRPC's protocol for health checks.
@@ -78,7 +78,7 @@ _MESSAGES: Mapping[str, Mapping[str, str]] = {
         "HealthCheckResponse": "status: int32 1",  # an enumeration, which is the same on the wire
     },
 }
-"""By package and name the fields, `name: type number`; a name and `=` before them makes them a choice of one."""
+"""Fields of each message as `name: type number`, by package and message; `name =` before them makes a oneof of them."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
@@ -88,7 +88,7 @@ _SCALARS = {
 
 
 def message(package: str, name: str) -> Any:
-    """The class of a message."""
+    """Return the class of a message."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{package}.{name}"))
 
 
@@ -127,7 +127,7 @@ def _add_fields(made: descriptor_pb2.DescriptorProto, package: str, own: str, fi
 
 
 def _parts(text: str) -> tuple[str, str | None, str, int]:
-    """A field's name, `repeated` or `map` if it is one, its type, its number."""
+    """Return a field's name, its label (`repeated`, `map` or None), its type and its number."""
     found = re.fullmatch(r"(\w+): (?:(repeated|map) )?([\w.]+) (\d+)", text)
     assert found is not None, text
     name, label, kind, number = found.groups()

@@ -1,4 +1,4 @@
-"""Exports metrics to Prometheus."""
+"""Counts requests, runs and tokens, and exports these metrics in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class Metrics:
         self._rows = histogram("nnefc_batch_rows", "Rows of a run; 1 where requests are not put into batches.", _ROWS)
 
     def of(self, model: str, version: str) -> NetworkMetrics:
-        """The metrics of one network."""
+        """Return the metrics of one network."""
         label = (model, version)
         histograms = (each.of(label) for each in (self._seconds, self._waits, self._runs, self._rows))
         return NetworkMetrics(label, self._requests, self._admitted.labels(*label), *histograms)
 
     def tokens(self, model: str, read: int, written: int) -> None:
-        """Counts tokens of a language model: those of prompts that were read, and those of replies."""
+        """Count tokens of a language model: `read` of prompts, `written` of replies."""
         _count_tokens(self._tokens, model, prompt=read, reply=written)
 
     def of_text(self, model: str) -> TextMetrics:
@@ -108,11 +108,20 @@ class NetworkMetrics:
         self._waits, self._runs, self._rows = waits, runs, rows
 
     def admitted(self, more: int) -> None:
-        """So many requests more, or fewer; a network that is loaded again counts with the one before it."""
+        """Add `more`, which may be negative, to the number of admitted requests.
+
+        The gauge is shared with the previous load of the same network, whose requests may still be running.
+        """
         self._admitted.inc(more)
 
     def ended(self, protocol: str, result: str, seconds: float) -> None:
-        """Counts an answered request: "ok", or the kind of failure."""
+        """Count an answered request.
+
+        Args:
+            protocol: "http" or "grpc".
+            result: "ok", "cancelled", or the label of a kind of failure.
+            seconds: from the request to its answer.
+        """
         known = protocol, result
         if known not in self._results:
             self._results[known] = self._requests.labels(*self._label, *known)
@@ -120,7 +129,13 @@ class NetworkMetrics:
         self._seconds.observe(seconds)
 
     def ran(self, waits: Sequence[float], rows: int, seconds: float) -> None:
-        """Counts a finished run."""
+        """Count a finished run.
+
+        Args:
+            waits: seconds that each request of the batch waited.
+            rows: of the batch.
+            seconds: that the run took.
+        """
         for wait in waits:
             self._waits.observe(wait)
         self._rows.observe(rows)
@@ -134,15 +149,15 @@ class TextMetrics:
         self._model, self._tokens, self._caches, self._first_tokens = model, tokens, caches, first_tokens
 
     def tokens(self, read: int, cached: int, written: int) -> None:
-        """Counts tokens of prompts that were read, or copied from other sequences, and tokens of replies."""
+        """Count tokens: `read` of prompts, `cached` of prompts (copied from other sequences), `written` of replies."""
         _count_tokens(self._tokens, self._model, prompt=read, cached=cached, reply=written)
 
     def first_token(self, seconds: float) -> None:
-        """Counts a reply by the time from its request to its first token."""
+        """Count a reply, by the seconds from its request to its first token."""
         self._first_tokens.observe(seconds)
 
     def caches(self, memory: StateMemory) -> None:
-        """Notes the memory of the sequences."""
+        """Set the memory of the sequences' key-value caches."""
         saved = max(0, memory.mapped - memory.shared)
         for kind, count in (("own", memory.own), ("shared", memory.shared), ("saved", saved)):
             self._caches.labels(self._model, kind).set(count)
@@ -155,9 +170,7 @@ def _count_tokens(counter: Counter, model: str, **counts: int) -> None:
 
 
 class _Histogram:
-    """Counts values by their buckets. The package's own takes ten times as long, for locks that one thread does not
-    need.
-    """
+    """A histogram without locks, for one thread: that of `prometheus_client` takes ten times as long."""
 
     def __init__(self, buckets: Sequence[float]) -> None:
         self._buckets = buckets
@@ -169,20 +182,20 @@ class _Histogram:
         self._sum += value
 
     def cumulative(self) -> tuple[list[tuple[str, float]], float]:
-        """Returns how many values are up to each bucket's bound, and the sum of all."""
+        """Return the cumulative count of each bucket, by its upper bound as text, and the sum of all values."""
         bounds = [*map(str, map(float, self._buckets)), "+Inf"]
         return list(zip(bounds, map(float, accumulate(self._counts)), strict=True)), self._sum
 
 
 class _Histograms:
-    """The histograms of all networks, as the registry collects them."""
+    """One metric's histograms of all networks, as a collector for the registry."""
 
     def __init__(self, name: str, about: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
         self._name, self._about, self._labels, self._buckets = name, about, labels, buckets
         self._all: dict[tuple[str, ...], _Histogram] = {}
 
     def of(self, label: tuple[str, ...]) -> _Histogram:
-        """The histogram of a network; the same for one that is loaded again."""
+        """Return the histogram of a network; a network that is loaded again keeps its histogram."""
         return self._all.setdefault(label, _Histogram(self._buckets))
 
     def collect(self) -> Iterator[HistogramMetricFamily]:

@@ -1,4 +1,4 @@
-"""Parses large requests value by value in separate processes, which can be terminated."""
+"""Parses large requests in worker processes (`parsing_process.py`), which are killed when the time is over."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nnefc.serving.failures import FailureKind, Refused
 __all__ = ["LARGE", "Parsed", "Parsers"]
 
 LARGE = 1 << 16
-"""Bytes from which a request is read in another process: fewer take milliseconds."""
+"""Bytes from which a request is parsed in a worker process; smaller ones take a few milliseconds at most."""
 
 Parsed = tuple[bytes, dict[int, memoryview]]
-"""A request without the values of its tensors, and these as raw bytes, by the inputs' numbers."""
+"""A request without the values of its tensors, and these values as raw bytes by the number of the input."""
 
 
 class Parsers:
-    """Up to `maximum` processes, which are started when they are needed."""
+    """A pool of up to `maximum` worker processes, which are started on demand."""
 
     def __init__(self, maximum: int) -> None:
         self._idle: list[_Process] = []
@@ -30,12 +30,14 @@ class Parsers:
         self._threads = ThreadPoolExecutor(maximum, "nnefc parsing")
 
     async def parse(self, kind: bytes, text: bytes | memoryview) -> Parsed:
-        """Read a request in JSON (`J`), or a message of gRPC (`G`).
+        """Parse a request in a worker process, which is killed if the caller is cancelled.
 
-        A caller that is cancelled, or has no time left, ends the process.
+        Args:
+            kind: `J` for JSON, `G` for a message of gRPC.
+            text: the JSON, or the serialized message.
 
         Raises:
-            Refused: it is wrong, or the process failed.
+            Refused: the request is wrong, or the worker failed.
         """
         async with self._free:
             loop = asyncio.get_running_loop()
@@ -52,7 +54,7 @@ class Parsers:
         return _parsed(*answer)
 
     def close(self) -> None:
-        """End the processes that do nothing."""
+        """End the idle processes."""
         while self._idle:
             self._idle.pop().end()
         self._threads.shutdown(wait=False)
@@ -70,14 +72,14 @@ def _parsed(index: bytes, tail: bytes, values: memoryview) -> Parsed:
 
 
 class _Process:
-    """One process; started at the first request, by the thread that waits for its answer."""
+    """A worker process. The thread that waits for its first answer starts it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = self._asked = False
 
     def asked(self, kind: bytes, text: bytes | memoryview) -> tuple[bytes, bytes, memoryview]:
-        """Returns the three parts of an answer.
+        """Send a request and return the three parts of the answer: index, request without values, values.
 
         Raises:
             OSError, EOFError: the process cannot be started, or has ended.
@@ -95,7 +97,7 @@ class _Process:
             command = [sys.executable, "-m", "nnefc.serving.parsing_process"]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )  # a session of its own: the terminal's interrupt is for the server
+            )  # in a session of its own, so that Ctrl-C in the terminal reaches the server alone
         source, sink = self._process.stdin, self._process.stdout
         if source is None or sink is None:
             raise EOFError
@@ -107,14 +109,14 @@ class _Process:
         return index, tail, memoryview(values)
 
     def end(self) -> None:
-        """End it, whatever it does; the thread that waits for its answer gets an error."""
+        """Kill the process; a thread that waits for its answer gets an error."""
         self._ended = True
         if self._process is not None:
             self._process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)
             for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None and not self._asked:  # else the thread closes them, which may be using them
+                if pipe is not None and not self._asked:  # else the waiting thread still uses the pipes and closes them
                     with suppress(OSError):
                         pipe.close()
 

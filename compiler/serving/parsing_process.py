@@ -1,10 +1,11 @@
-"""Worker process that parses large requests, JSON or lists of gRPC, and converts their tensors to raw bytes.
+"""Worker process that parses large requests, JSON or value lists of gRPC, and converts their tensors to raw bytes.
 
-Python runs one thread at a time, so the server's other requests would wait while one is read in its own process.
+In the server's own process, the interpreter lock would make all other requests wait while a large one is parsed.
 
-A request is a letter, J or G, eight bytes with the length, and the text or message. An answer is three lengths of eight
-bytes: of the index, of the rest of the request without the tensors' values, and of these values; and then these three.
-The index is JSON: an error, or a pair of numbers for each tensor: which input, and how many bytes.
+The server sends a letter (J for JSON, G for a message of gRPC), the length as eight bytes, and the JSON or message. The
+worker answers with three lengths of eight bytes each, and then the three parts themselves: an index, the request
+without the values of its tensors, and these values as raw bytes. The index is JSON: an error, or for each tensor the
+number of the input and its size in bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from nnefc.serving.values import DATATYPES, from_numbers, to_raw
 __all__ = ["answered", "main"]
 
 _MAX_TAIL = 1 << 16
-"""Bytes of what is no value of a tensor: the server itself reads this."""
+"""Maximum bytes of a request without the values of its tensors, which the server itself parses."""
 
 _MAX_NAMED = 100
 _MAX_AXES = 64
@@ -35,8 +36,8 @@ _Found = tuple[bytes, list[tuple[int, bytes]]]
 
 
 def main() -> None:
-    """Answer requests on standard input until it ends."""
-    gc.disable()  # values in JSON have no cycles, and lists of lists are many objects to look through
+    """Answer requests from standard input on standard output until the input ends."""
+    gc.disable()  # JSON has no reference cycles, and nested lists are many objects to traverse
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while len(head := source.read(9)) == 9:
         kind, length = struct.unpack("<cQ", head)
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def answered(kind: bytes, text: bytes) -> tuple[bytes, bytes, list[bytes]]:
-    """Returns the index, the request without its values, and the values."""
+    """Return the three parts of an answer: the index, the request without tensor values, and the values."""
     try:
         tail, found = _READERS[kind](text)
         if len(tail) > _MAX_TAIL:
@@ -76,14 +77,14 @@ def _of_json(text: bytes) -> _Found:
     inputs = given.get("inputs")
     for number, each in enumerate(inputs if isinstance(inputs, list) else []):
         if isinstance(each, dict) and isinstance(data := each.get("data"), list):
-            each["data"] = []  # which the server refuses where it does not get the values
+            each["data"] = []  # if this tensor is not converted, the server refuses it for its missing values
             if (tensor := _tensor(each)) is not None:
                 found.append((number, to_raw(tensor, from_numbers(tensor, tensor.shape, data))))
     return json.dumps(given).encode(), found
 
 
 def _tensor(each: Mapping[str, Any]) -> Any:
-    """An input by what the request says of it; None where that is wrong, which the server says better."""
+    """Return the input that an element of "inputs" describes; None if it is wrong: the server then says why."""
     name, datatype, shape = each.get("name"), each.get("datatype"), each.get("shape")
     if not isinstance(name, str) or not isinstance(datatype, str) or datatype not in _TYPES:
         return None

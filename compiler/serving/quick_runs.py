@@ -1,4 +1,4 @@
-"""Runs networks in the thread of the event loop where runs take less time than it takes to wake another thread."""
+"""Runs a network in the thread of the event loop if its runs take less time than waking another thread."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ Outputs: TypeAlias = "tuple[str, ...] | None"
 """The names of the outputs that a run computes; None: all."""
 
 _QUICK = 2e-4
-"""Seconds that a run may take to be made so: elsewhere of processor time."""
+"""Maximum seconds of a quick run: processor time in another thread, elapsed time in the event loop's."""
 
 _SLOW_RUNS = 3
-"""So many runs one after the other that take longer are the last."""
+"""After so many slow runs in succession, inputs of these shapes are no longer expected to be quick."""
 
 _LATE = 0.25
-"""Seconds after which a run is ended: time may depend on values, which a client chooses. The network's runs are not
-made so any more."""
+"""Seconds after which a run in the event loop is cancelled, and all later runs of the network go to other threads: the
+time of a run may depend on values, which clients choose."""
 
 _MAX_SHAPES = 64
 
 
 class QuickRuns:
-    """The runs of one session that nothing else uses, all made by one thread.
+    """A session for quick runs, which the thread of the event loop alone uses.
 
-    A run is expected to be quick if the last ones with inputs of the same shapes and for the same outputs were; with
-    shapes that there were not before, if one with as many elements was. A thread looks whether a run takes too long,
-    and ends it.
+    A run is expected to be quick if one of the last runs with the same input shapes and outputs was. For new shapes it
+    is expected to be quick if a run with as many input elements or more was. A watchdog thread cancels a run that takes
+    too long.
 
     Args:
-        make: makes the session, when the first run was quick; None: no run is made so.
+        make: makes the session, after the first quick run; None: there are no quick runs.
     """
 
     def __init__(self, make: Callable[[], Model] | None) -> None:
         self._make = make
         self._model: Model | None = None
         self._shapes: dict[object, int] = {}  # by shapes and outputs, how many more runs may be slow
-        self._elements = 0  # the most of a run that was quick
+        self._elements = 0  # the maximum of input elements of a quick run
         self._began: float | None = None
 
     @property
     def are_made(self) -> bool:
-        """Whether some runs are made so."""
+        """Whether there is a session for quick runs."""
         return self._model is not None
 
     def expects(self, inputs: Mapping[str, Array], outputs: Outputs = None) -> bool:
-        """Whether a run with these inputs, for some outputs or all, is expected to be quick."""
+        """Whether a run with these inputs and outputs is expected to be quick."""
         if self._model is None:
             return False
         left = self._shapes.get(_key(inputs, outputs))
         return _elements_of(inputs) <= self._elements if left is None else left > 0
 
     def took(self, inputs: Mapping[str, Array], seconds: float, outputs: Outputs = None) -> None:
-        """Notes the processor time of a run with inputs of such shapes, for these outputs, elsewhere."""
+        """Record the processor time, in seconds, of a run with such inputs and outputs in another thread."""
         if self._make is None or seconds > _QUICK:
             return
         if self._model is None:
@@ -72,18 +72,18 @@ class QuickRuns:
         self._elements = max(self._elements, _elements_of(inputs))
 
     def run(self, inputs: Mapping[str, Array], outputs: Outputs = None) -> dict[str, Array]:
-        """The outputs by name; all or these.
+        """Run, and return the outputs by name.
 
         Raises:
             RunError: as the session's runs.
-            RunCancelled: the run took far too long.
+            RunCancelled: the watchdog cancelled the run.
         """
         assert self._model is not None
-        self._began = begin = time.monotonic()  # which needs no system call, as the thread's own time does
+        self._began = begin = time.monotonic()  # unlike the thread's processor time, it needs no system call
         try:
             results = self._model.run(inputs, outputs=outputs)
         except RunCancelled:
-            if time.monotonic() - begin > _LATE / 2:  # else it was the run before that was late
+            if time.monotonic() - begin > _LATE / 2:  # else the watchdog meant the run before this one
                 self.close()
             raise
         finally:
@@ -95,14 +95,14 @@ class QuickRuns:
         return results
 
     def look(self) -> bool:
-        """End a run that takes too long. Returns whether more may follow."""
+        """Cancel the current run if it takes too long; return whether there may be further runs."""
         model, began = self._model, self._began
         if model is not None and began is not None and time.monotonic() - began > _LATE:
             model.cancel()
         return model is not None
 
     def close(self) -> None:
-        """Make no more runs."""
+        """Close the session; there are no further quick runs."""
         model, self._model, self._make = self._model, None, None
         if model is not None:
             model.close()

@@ -1,4 +1,4 @@
-"""Model repository: the networks of a server by name and version."""
+"""Model repository: loads and unloads the networks of a server, and finds them by name and version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ _READY, _UNAVAILABLE = "READY", "UNAVAILABLE"
 
 @dataclass
 class Entry:
-    """A version of a network: its library, and the network if it is loaded, else the reason why not."""
+    """A version of a network.
+
+    Attributes:
+        name, version: of the network; the version is a decimal number.
+        path: of its library, or of the model that is compiled.
+        served: the loaded network; None while it is not loaded.
+        reason: why it is not loaded; empty if it is.
+    """
 
     name: str
     version: str
@@ -30,12 +37,12 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """As the protocol's index of a repository says it."""
+        """The state in the protocol's index of the repository."""
         return _UNAVAILABLE if self.served is None else _READY
 
 
 class Repository:
-    """Networks by name, and of each its versions; the greatest number is the one that requests get that name none."""
+    """The versions of each network, by name. A request without a version gets the loaded one of the greatest number."""
 
     def __init__(
         self, paths: Mapping[tuple[str, str], Path], policy: Policy, metrics: Metrics, samples: Samples
@@ -51,10 +58,10 @@ class Repository:
         return (entry for versions in self._entries.values() for entry in versions.values())
 
     def open(self) -> None:
-        """Load all.
+        """Load all networks.
 
         Raises:
-            LoadError, RunError: a library cannot be served, or a limit is of a size that none has.
+            LoadError, RunError: a library cannot be served, or a limit names a dynamic dimension that no network has.
         """
         for entry in self:
             entry.served = self._loaded(entry)
@@ -64,21 +71,21 @@ class Repository:
             raise RunError(f"no network has the dynamic dimension {unknown[0]!r} that has a limit; there are: {there}")
 
     def close(self) -> None:
-        """Wait for all runs, and free all sessions."""
+        """Wait for all runs to end, and free all sessions."""
         for entry in self:
             if entry.served is not None:
                 entry.served.close()
                 entry.served = None
 
     def cancel(self) -> None:
-        """End all runs before their next kernels."""
+        """Cancel all runs; each ends before its next kernel, where its library can."""
         for entry in self:
             if entry.served is not None:
                 entry.served.cancel()
 
     @property
     def running(self) -> int:
-        """How many runs have begun and are not over."""
+        """The number of runs that have begun and not ended."""
         return sum(entry.served.running for entry in self if entry.served is not None)
 
     @property
@@ -91,10 +98,14 @@ class Repository:
         return [entry.version for entry in self._named(name).values() if entry.served]
 
     def find(self, name: str, version: str = "") -> tuple[Entry, Served]:
-        """Returns a loaded network.
+        """Return a loaded network.
+
+        Args:
+            name: of the network.
+            version: the wanted one; empty: the loaded version with the greatest number.
 
         Raises:
-            Refused: there is none, or it is not loaded.
+            Refused: there is no such network or version, or it is not loaded.
         """
         entries = self._named(name)
         if version and version not in entries:
@@ -108,10 +119,10 @@ class Repository:
         raise Refused(FailureKind.UNAVAILABLE, f'model "{name}" is not loaded: {chosen[0].reason}')
 
     async def load(self, name: str) -> None:
-        """Load all versions of a network from their files again; until these are there, requests get the old ones.
+        """Load all versions of a network from their files again; requests get the old ones until that is done.
 
         Raises:
-            Refused: there is no such network, or a file cannot be loaded, and the old version stays.
+            Refused: there is no such network, or a file cannot be loaded; the old version stays then.
         """
         entries = self._named(name).values()
         async with self._changing:
@@ -127,7 +138,7 @@ class Repository:
                     await old.retire()
 
     async def unload(self, name: str) -> None:
-        """Take a network out of service, when its runs are over.
+        """Refuse further requests for a network, wait for its runs, and free its sessions.
 
         Raises:
             Refused: there is no such network.

@@ -1,4 +1,4 @@
-"""Operations of a server that both protocols call."""
+"""What the front ends for HTTP and gRPC share: metadata, loading of networks, admission and time limits of requests."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ _EXTENSIONS = ("binary_tensor_data", "model_repository")
 _PLATFORM = "nnefc"
 
 LONG = 1 << 18
-"""Bytes from which what goes through them value by value is left to another thread, so that others need not wait."""
+"""Bytes from which a conversion value by value runs in another thread, so that it does not block the event loop."""
 
 
 class Service:
-    """A server's networks and its state.
+    """The networks of a server, and the state that all requests share.
 
     Attributes:
-        drains: whether it is going to end: what has begun is answered, and nothing else.
-        timeout: what a request may take, in seconds.
-        under_way: how many requests for runs have no answer yet.
-        arriving: requests over HTTP that have not arrived whole.
-        parsers: of large requests.
-        keys: of the clients that are let in.
-        regions: memory that clients share.
-        tracing: of requests; None without.
+        repository: the networks.
+        metrics: of all networks.
+        drains: whether the server is shutting down: it answers the requests that have begun, and refuses new ones.
+        timeout: maximum seconds of a request.
+        under_way: the number of inference requests without a complete answer.
+        arriving: incomplete requests over HTTP.
+        parsers: worker processes that parse large requests.
+        keys: the accepted API keys.
+        regions: registered shared memory.
+        tracing: writes a span for each request; None: off.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Service:
         regions: Regions,
         tracing: Tracing | None = None,
     ) -> None:
-        """With `control`, clients may load and unload networks."""
+        """Make a service; `control` says whether clients may load and unload networks."""
         self.repository = repository
         self.arriving = arriving
         self.parsers = parsers
@@ -75,11 +77,15 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes requests for all its networks."""
+        """Whether the server accepts requests, and each network has a loaded version."""
         return not self.drains and self.repository.is_ready
 
     def is_model_ready(self, name: str, version: str) -> bool:
-        """Returns whether it takes requests for this network; an unknown one is refused."""
+        """Return whether the server accepts requests for a network.
+
+        Raises:
+            Refused: there is no such network or version.
+        """
         try:
             self.repository.find(name, version)
         except Refused as error:
@@ -103,7 +109,7 @@ class Service:
         }
 
     def index(self, *, ready: bool) -> list[dict[str, str]]:
-        """All networks, or those that are `ready`."""
+        """Return the index of the repository: all versions of all networks, or with `ready` the loaded ones."""
         return [
             {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
             for entry in self.repository
@@ -112,7 +118,7 @@ class Service:
 
     async def load(self, name: str) -> None:
         self._check_control()
-        await asyncio.shield(self.repository.load(name))  # a client that goes away would leave sessions behind
+        await asyncio.shield(self.repository.load(name))  # cancelled halfway, it would leave sessions open
 
     async def unload(self, name: str) -> None:
         self._check_control()
@@ -123,10 +129,10 @@ class Service:
             raise Refused(FailureKind.UNSUPPORTED, "clients may not load and unload models here: nnefc serve --control")
 
     def admissible(self, name: str, version: str) -> tuple[Entry, Served]:
-        """The network of a request that has begun.
+        """Return the network of a request whose head has arrived.
 
         Raises:
-            Refused: the server ends, there is no such network, or no room for its requests now.
+            Refused: the server is shutting down, there is no such network, or too many requests for it wait.
         """
         if self.drains:
             raise Refused(FailureKind.UNAVAILABLE, "the server is shutting down")
@@ -138,13 +144,15 @@ class Service:
     def request(
         self, protocol: str, name: str, version: str, headers: Mapping[str, str] = _NO_HEADERS
     ) -> Iterator[float]:
-        """A request for a run, which may not have arrived whole; until when there is time, in the loop's seconds.
+        """Count, trace and measure an inference request, whose body may not have arrived, while the block runs.
+
+        The value of the context is the deadline of the request, in the event loop's time.
 
         Args:
             protocol: "http" or "grpc".
             name: of the network.
             version: of the network; may be empty.
-            headers: of the request; a trace begins with `traceparent`.
+            headers: of the request; `traceparent` names the parent of its span.
 
         Raises:
             Refused: as :meth:`admissible`.
@@ -172,21 +180,21 @@ class Service:
 
     @contextmanager
     def admitted(self, name: str, version: str) -> Iterator[tuple[Entry, Served]]:
-        """The network of a request that has arrived whole: it is among those that run and wait while the block runs.
+        """Count a complete request among those that wait and run while the block runs; yields its network.
 
         Raises:
-            Refused: there is no such network, or no room.
+            Refused: there is no such network, or too many requests for it wait.
         """
-        entry, served = self.repository.find(name, version)  # as it is now: it may have been loaded again
+        entry, served = self.repository.find(name, version)  # found again: it may have been reloaded meanwhile
         with served.admitted():
             yield entry, served
 
     @contextmanager
     def unread(self, served: Served) -> Iterator[None]:
-        """An answer that its client has not read: memory, which counts as a request that runs while the block runs.
+        """Count an answer that the client has not read, and that takes memory, as a running request while the block runs.
 
         Raises:
-            Refused: there is no room for it.
+            Refused: too many requests wait and run.
         """
         with served.admitted():
             self.under_way += 1
@@ -196,7 +204,12 @@ class Service:
                 self.under_way -= 1
 
     def seconds_left(self, until: float, asked: object = None) -> float:
-        """Returns the remaining time of a request; `asked` is the client's limit in microseconds, if any."""
+        """Return the remaining seconds of a request.
+
+        Args:
+            until: its deadline, in the event loop's time.
+            asked: the client's own limit in microseconds; anything but a positive integer is none.
+        """
         left = until - asyncio.get_running_loop().time()
         if type(asked) is int and asked > 0:
             left = min(left, asked * 1e-6)
@@ -204,17 +217,17 @@ class Service:
 
 
 async def aside(size: int, call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call at once, or in another thread if it goes through so many bytes value by value."""
+    """Call a function that converts `size` bytes value by value: in another thread if these are `LONG` or more."""
     if size < LONG:
         return call(*arguments)
     thread = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
     try:
         return await asyncio.shield(thread)
-    finally:  # a thread cannot be cancelled: what it holds counts until it ends
+    finally:  # a thread cannot be cancelled, so the request keeps its admission until the thread ends
         await asyncio.gather(thread, return_exceptions=True)
 
 
 def _described(tensor: Tensor) -> dict[str, Any]:
-    """An input or output as the protocol says it: -1 is a dynamic size."""
+    """Return the protocol's description of an input or output; -1 stands for a dynamic dimension."""
     shape = [size if isinstance(size, int) else -1 for size in tensor.shape]
     return {"name": tensor.name, "datatype": DATATYPES[tensor.dtype], "shape": shape}

@@ -1,7 +1,7 @@
 """Implements the protocol over HTTP: JSON, followed by raw bytes.
 
-A request's body is JSON; with the header `Inference-Header-Content-Length` only so many bytes of it are, and the raw
-bytes of the inputs that say so follow, in their order. A response is made the same way.
+A request's body is JSON. With the header `Inference-Header-Content-Length`, only that many bytes of it are JSON, and
+the raw bytes of inputs follow, in the order of the inputs that have a `binary_data_size`. A response is built alike.
 
 Source: the Open Inference Protocol, «HTTP/REST», and its extensions for binary tensors and for model repositories.
 """
@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from aiohttp import web
 from aiohttp.http_exceptions import ContentEncodingError, TransferEncodingError
 
-from nnefc.serving.connections import Connection, Connections, answer_unread, too_large
+from nnefc.serving.connections import Connection, Connections, too_large
 from nnefc.serving.cross_origin import allow_origins
 from nnefc.serving.direct_requests import DirectRequest, formatted_answer
-from nnefc.serving.failures import FailureKind, Refused
+from nnefc.serving.failures import SERVER_FAILED, FailureKind, Refused
 from nnefc.serving.parsing import LARGE
 from nnefc.serving.repository import Entry
 from nnefc.serving.requests import LONG, Service, aside
@@ -44,7 +44,7 @@ __all__ = ["application"]
 _LOG = logging.getLogger(__name__)
 
 _INDEX_BYTES = 1 << 16
-"""What a request for the index may have."""
+"""Maximum bytes of a request for the index, or for registering shared memory."""
 
 _TRACE = "traceparent"
 
@@ -57,26 +57,26 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(service: Service, where: Listening, connections: Connections, texts: TextModels) -> web.Application:
-    """The server's paths."""
+    """Return the web application with all paths of the server, and make `connections` pass it direct requests."""
     handlers = _Handlers(service, where, connections)
     connections.answer = handlers.infer_directly
     made = web.Application(
-        client_max_size=where.largest, middlewares=[_watched(connections), _refusals, _known(service)]
+        client_max_size=where.largest, middlewares=[_tracked(connections), _refusals, _authenticated(service)]
     )
     model = "/v2/models/{model}"
-    for location in (model, model + "/versions/{version}"):
-        made.router.add_get(location, handlers.model_metadata)
-        made.router.add_get(location + "/ready", handlers.model_ready)
-        made.router.add_post(location + "/infer", handlers.infer)
+    for path in (model, model + "/versions/{version}"):
+        made.router.add_get(path, handlers.model_metadata)
+        made.router.add_get(path + "/ready", handlers.model_ready)
+        made.router.add_post(path + "/infer", handlers.infer)
     made.router.add_get("/v2", handlers.server_metadata)
     made.router.add_get("/v2/health/live", handlers.live)
     made.router.add_get("/v2/health/ready", handlers.ready)
     made.router.add_post("/v2/repository/index", handlers.index)
     made.router.add_post("/v2/repository/models/{model}/load", handlers.load)
     made.router.add_post("/v2/repository/models/{model}/unload", handlers.unload)
-    for location in ("/v2/systemsharedmemory", "/v2/systemsharedmemory/region/{region}"):
-        made.router.add_get(location + "/status", handlers.regions)
-        made.router.add_post(location + "/unregister", handlers.unregister)
+    for path in ("/v2/systemsharedmemory", "/v2/systemsharedmemory/region/{region}"):
+        made.router.add_get(path + "/status", handlers.regions)
+        made.router.add_post(path + "/unregister", handlers.unregister)
     made.router.add_post("/v2/systemsharedmemory/region/{region}/register", handlers.register)
     made.router.add_get("/metrics", handlers.metrics)
     made.router.add_get("/health", handlers.health)
@@ -87,8 +87,8 @@ def application(service: Service, where: Listening, connections: Connections, te
     return made
 
 
-def _watched(connections: Connections) -> Any:
-    """Tells a connection when a request begins and ends."""
+def _tracked(connections: Connections) -> Any:
+    """Return the middleware that notifies a connection when a request begins and when it is answered."""
 
     async def middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
         connection = connections.of(request)
@@ -104,8 +104,8 @@ def _watched(connections: Connections) -> Any:
     return middleware
 
 
-def _known(service: Service) -> Any:
-    """Refuses requests without a key, where keys are wanted."""
+def _authenticated(service: Service) -> Any:
+    """Return the middleware that refuses requests without an accepted API key, if there are accepted keys."""
 
     async def middleware(request: web.Request, handler: _Handler) -> web.StreamResponse:
         service.keys.check(
@@ -118,7 +118,7 @@ def _known(service: Service) -> Any:
 
 
 async def _refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Every failure as JSON with the reason."""
+    """Answer every failure of a handler with its status, and JSON with the reason."""
     try:
         return await handler(request)
     except Refused as error:
@@ -128,13 +128,10 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
         return _error(request, error.status, error.reason, headers)
     except Exception:
         _LOG.exception("a request failed")
-        return _error(request, FailureKind.FAILED.http, _FAILED)
+        return _error(request, FailureKind.FAILED.http, SERVER_FAILED)
 
 
 _refusals.__middleware_version__ = 1  # type: ignore[attr-defined]  # what aiohttp's decorator sets
-
-
-_FAILED = "the server failed: it has written why to its log"
 
 
 def _headers(error: Refused) -> dict[str, str] | None:
@@ -157,7 +154,7 @@ def _error(
 
 
 class _Handlers:
-    """A method for each path."""
+    """The handlers of the protocol's paths."""
 
     def __init__(self, service: Service, where: Listening, connections: Connections) -> None:
         self._service = service
@@ -215,7 +212,7 @@ class _Handlers:
         return web.json_response(self._service.regions.status(request.match_info.get("region")))
 
     async def json_body(self, request: web.Request) -> dict[str, Any]:
-        """The body of a request that is an object of JSON."""
+        """Return the body of a request, which must be a JSON object."""
         until = asyncio.get_running_loop().time() + self._service.timeout
         return json_object(await self._body(request, self._where.largest_json, until))
 
@@ -228,43 +225,44 @@ class _Handlers:
         model, version = request.match_info["model"], request.match_info.get("version", "")
         connection = self._connections.of(request)
 
-        async def sent(parts: Sequence[bytes], until: float) -> web.StreamResponse:
-            return await _sent(request, parts, until, connection, self._where.slowest)
+        async def send(parts: Sequence[bytes], until: float) -> web.StreamResponse:
+            return await _send(request, parts, until, connection, self._where.slowest)
 
         trace = {_TRACE: request.headers[_TRACE]} if _TRACE in request.headers else {}
         with self._service.request("http", model, version, trace) as until:
             body = await self._body(request, self._where.largest, until)
-            return await self._answered(model, version, body, length, until, sent)
+            return await self._infer(model, version, body, length, until, send)
 
     def infer_directly(
         self, connection: Connection, request: DirectRequest, body: bytes
     ) -> Coroutine[Any, Any, None] | None:
-        """Answers a request that has not gone through aiohttp: at once, or by the coroutine that it returns."""
+        """Answer a request that bypasses aiohttp; return None if that is done, else a coroutine that does it."""
         try:
             self._service.keys.check(request.headers)
-            ready, parts = self._at_once(request, body)
+            ready, parts = self._quick_answer(request, body)
         except Refused as error:
-            return self._refused(connection, request, error)
+            return self._send_error(connection, request, error)
         except Exception:
             _LOG.exception("a request failed")
-            return self._failed(connection, request)
+            return self._send_error(connection, request, Refused(FailureKind.FAILED, SERVER_FAILED))
         if ready is None or parts is None:
             return self._infer_in_turn(connection, request, body, ready)
         data = formatted_answer(200, parts, request.keeps_alive)
         if not connection.write(data):
-            return self._read_by_client(connection, request, ready.served, len(data))
+            return self._await_client(connection, request, ready.served, len(data))
         if not request.keeps_alive:
             connection.close()
         return None
 
-    def _at_once(self, request: DirectRequest, body: bytes) -> tuple[RunRequest | None, list[bytes] | None]:
-        """Reads a request and runs it where its run is expected to be quick.
+    def _quick_answer(self, request: DirectRequest, body: bytes) -> tuple[RunRequest | None, list[bytes] | None]:
+        """Read a request, and run it if its run is expected to be quick.
 
         Returns:
-            what has been read of it, and the parts of its answer; None for what has to wait for its turn.
+            the request, or None if it has not been read; and the parts of its answer, or None if :meth:`_infer_in_turn`
+            has to make it.
 
         Raises:
-            Refused: as :meth:`_answered`.
+            Refused: as :meth:`_infer`.
         """
         if self._service.tracing is not None or request.size > min(self._where.largest, self._where.largest_json):
             return None, None
@@ -293,10 +291,10 @@ class _Handlers:
     async def _infer_in_turn(
         self, connection: Connection, request: DirectRequest, body: bytes, ready: RunRequest | None
     ) -> None:
-        """Answers a request after others, or one whose answer is long."""
+        """Answer a request that has to wait for a session, or whose answer is long; `ready` as in :meth:`_infer`."""
         slowest = self._where.slowest
 
-        async def sent(parts: Sequence[bytes], until: float) -> None:
+        async def send(parts: Sequence[bytes], until: float) -> None:
             await connection.send(formatted_answer(200, parts, request.keeps_alive), until, slowest)
 
         try:
@@ -304,50 +302,56 @@ class _Handlers:
                 if request.size > self._where.largest:
                     raise too_large(self._where.largest)
                 length = request.header_length
-                await self._answered(request.model, request.version, body, length, until, sent, ready)
+                await self._infer(request.model, request.version, body, length, until, send, ready)
         except Refused as error:
-            await self._refused(connection, request, error)
+            await self._send_error(connection, request, error)
         except Exception:
             _LOG.exception("a request failed")
-            await self._failed(connection, request)
+            await self._send_error(connection, request, Refused(FailureKind.FAILED, SERVER_FAILED))
         else:
             if not request.keeps_alive:
                 connection.close()
 
-    async def _refused(self, connection: Connection, request: DirectRequest, error: Refused) -> None:
+    async def _send_error(self, connection: Connection, request: DirectRequest, error: Refused) -> None:
         data = formatted_answer(error.kind.http, {"error": str(error)}, request.keeps_alive, _headers(error))
         send = connection.refuse if error.kind is FailureKind.BUSY else connection.send
         await send(data, asyncio.get_running_loop().time() + self._service.timeout, self._where.slowest)
         if not request.keeps_alive:
             connection.close()
 
-    async def _failed(self, connection: Connection, request: DirectRequest) -> None:
-        data = formatted_answer(FailureKind.FAILED.http, {"error": _FAILED}, request.keeps_alive)
-        await connection.send(data, asyncio.get_running_loop().time() + self._service.timeout, self._where.slowest)
-        if not request.keeps_alive:
-            connection.close()
-
-    async def _read_by_client(self, connection: Connection, request: DirectRequest, served: Served, count: int) -> None:
-        """Waits until a client has read an answer of so many bytes, which counts as a request that runs until then."""
+    async def _await_client(self, connection: Connection, request: DirectRequest, served: Served, count: int) -> None:
+        """Wait until the client has read an answer of `count` bytes, which counts as a running request until then."""
         until = asyncio.get_running_loop().time() + self._service.timeout
         with self._service.unread(served):
             await connection.drained(count, until, self._where.slowest)
         if not request.keeps_alive:
             connection.close()
 
-    async def _answered(
+    async def _infer(
         self,
         model: str,
         version: str,
         body: bytes | bytearray,
         length: str | None,
         until: float,
-        sent: Callable[[Sequence[bytes], float], Awaitable[_Sent]],
+        send: Callable[[Sequence[bytes], float], Awaitable[_Sent]],
         ready: RunRequest | None = None,
     ) -> _Sent:
-        """Run on the body of a request, and call `sent` with the parts of the answer while the request is admitted.
+        """Read a request's body, run the network, and send the answer while the request is still admitted.
 
-        `ready` is what has been read of it, and perhaps run.
+        Args:
+            model, version: of the network; the version may be empty.
+            body: of the request.
+            length: the header `Inference-Header-Content-Length`; None without it.
+            until: the deadline, in the event loop's time.
+            send: called with the parts of the answer and `until`.
+            ready: the request as :meth:`_quick_answer` has read it, perhaps with its results; None: not read yet.
+
+        Returns:
+            what `send` returns.
+
+        Raises:
+            Refused: the request is wrong, too large or late, or cannot be run.
         """
         with self._service.admitted(model, version) as (entry, served):
             if ready is None or ready.served is not served:
@@ -355,7 +359,7 @@ class _Handlers:
             if ready.outputs is None:
                 seconds = self._service.seconds_left(until, ready.timeout)
                 ready.outputs = await served.run(ready.inputs, seconds, ready.names)
-            return await sent(await aside(ready.text_bytes, answer, ready, self._service.regions), until)
+            return await send(await aside(ready.text_bytes, answer, ready, self._service.regions), until)
 
     async def _read(
         self, entry: Entry, served: Served, body: bytes | bytearray, length: str | None, until: float
@@ -380,7 +384,7 @@ class _Handlers:
             raise Refused(FailureKind.INVALID, f"the body cannot be read: {error}") from None
 
     async def _parsed(self, head: memoryview, until: float) -> tuple[dict[str, Any], Mapping[int, memoryview]]:
-        """A request's JSON, and the values of tensors that another process has read, by the inputs' numbers."""
+        """Parse a request's JSON; return it and the raw bytes of tensors that a worker process has parsed, by input."""
         if len(head) < LARGE:
             return json_object(head), {}
         try:
@@ -391,29 +395,23 @@ class _Handlers:
         return json_object(tail), values
 
 
-async def _sent(
+async def _send(
     request: web.Request, parts: Sequence[bytes], until: float, connection: Connection, slowest: int
 ) -> web.StreamResponse:
-    """An answer of JSON and what follows it as it is: written while the request has its location.
+    """Write an answer, its JSON first and then the raw bytes of tensors; arguments as in :meth:`Connection.send`.
 
-    What a client does not read in time is thrown away with the connection, for it is memory.
+    Raises:
+        Refused: as :meth:`Connection.sending`.
     """
     response = web.StreamResponse()
     response.content_length = sum(map(len, parts))
     response.content_type = "application/octet-stream" if len(parts) > 1 else "application/json"
     if len(parts) > 1:
         response.headers[HEADER_LENGTH] = str(len(parts[0]))
-    try:
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout_at(until) as limit:
-            with connection.watched(slowest, lambda: limit.reschedule(loop.time())) as sends:
-                await response.prepare(request)
-                for part in parts:
-                    sends(len(part))
-                    await response.write(part)
-                await response.write_eof()
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-        raise answer_unread() from None
+    async with connection.sending(slowest, until) as sends:
+        await response.prepare(request)
+        for part in parts:
+            sends(len(part))
+            await response.write(part)
+        await response.write_eof()
     return response

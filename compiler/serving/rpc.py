@@ -1,7 +1,7 @@
 """Implements the protocol over gRPC, and gRPC's own health checks.
 
-Inputs come as raw bytes, in a list apart from the tensors, or as lists in a field for their type; outputs go as raw
-bytes.
+A message has the values of its inputs either in `raw_input_contents`, a list of raw bytes apart from the tensors, or in
+typed lists within the tensors. Outputs are sent as raw bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from nnefc.loader import Tensor
 from nnefc.serving.contents import values_of
 from nnefc.serving.extensions import refuse_extensions
-from nnefc.serving.failures import FailureKind, Refused
+from nnefc.serving.failures import SERVER_FAILED, FailureKind, Refused
 from nnefc.serving.incoming import Incoming, Unread, network_of
 from nnefc.serving.messages import HEALTH, INFERENCE, message
 from nnefc.serving.parsing import LARGE
@@ -35,26 +35,31 @@ __all__ = ["MAX_ARRIVING", "handlers"]
 _LOG = logging.getLogger(__name__)
 
 MAX_ARRIVING = 256
-"""Messages that may be arriving at a time, streams that wait for one among them."""
+"""Maximum number of messages that may be arriving at a time; a stream that waits for its next message counts as one."""
 
 _MORE_UNREAD = 16
-"""Answers that one address may have besides those to as many requests as may run and wait: these may end together."""
+"""Unread answers of one address beyond the number of requests that may run and wait, all of which may end together."""
 
 _MAX_OTHER = 1 << 16
-"""Bytes of a message that is no request for a run."""
+"""Maximum bytes of a message that is not an inference request."""
 
 _MAX_PARTS = 1 << 12
-"""Fields of a request for a run, each a tensor or its bytes."""
+"""Maximum fields of an inference request, each a tensor or its raw bytes."""
 
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = 1, 2, 3
 
 _Answer = Callable[[Any, Any], Awaitable[Any]]
 
 
-def handlers(service: Service, where: Listening, locations: int) -> list[Any]:
-    """The two services, for a server of grpc.aio. `locations` are how many requests may run and wait, of all
-    networks."""
-    max_unread = locations + _MORE_UNREAD if where.per_address else 0
+def handlers(service: Service, where: Listening, capacity: int) -> list[Any]:
+    """Return the handlers of the inference service and the health service, for a server of `grpc.aio`.
+
+    Args:
+        service: the networks, and the state that all requests share.
+        where: the limits for requests.
+        capacity: how many requests may wait and run, for all networks together.
+    """
+    max_unread = capacity + _MORE_UNREAD if where.per_address else 0
     clients = _Clients(Incoming(where.per_address, MAX_ARRIVING, 0), Unread(max_unread))
     answers = _Answers(service, where, clients)
     single: Mapping[str, _Answer] = {
@@ -85,36 +90,36 @@ def handlers(service: Service, where: Listening, locations: int) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Clients:
-    """What is on its way from clients and to them."""
+    """The messages that are arriving from clients, and the answers that clients have not read."""
 
     arriving: Incoming
     unread: Unread
 
     def check(self, address: str | None) -> None:
-        """Refuse a client that does not read its answers.
+        """Check that a client may get further answers.
 
         Raises:
-            Refused: it is one.
+            Refused: the address has too many unread answers.
         """
         if self.unread.has_too_many(address):
             raise Refused(FailureKind.BUSY, "too many answers have not been read: read them first")
 
 
 def _method(package: str, name: str, answer: _Answer, clients: _Clients, seconds: float) -> Any:
-    """A method with one request. To gRPC it has a stream of them, which can be waited for with a deadline."""
+    """Return the handler of a method with one request.
+
+    gRPC sees a method with a stream of requests, since only the messages of a stream can be awaited with a deadline.
+    """
     return grpc.stream_unary_rpc_method_handler(
         partial(_answered, answer, message(package, f"{name}Request"), clients, seconds),
         response_serializer=message(package, f"{name}Response").SerializeToString,
     )
 
 
-_FAILED = "the server failed: it has written why to its log"
-
-
 async def _answered(
     answer: _Answer, kind: Any, clients: _Clients, seconds: float, requests: AsyncIterator[bytes], context: Any
 ) -> Any:
-    """The answer, or the status of why there is none."""
+    """Await the request of a call and return its answer; abort the call with a status if that fails."""
     try:
         address = _address(context.peer())
         clients.check(address)
@@ -130,17 +135,17 @@ async def _answered(
         return made
     except Refused as error:
         await context.abort(grpc.StatusCode[error.kind.grpc], str(error))
-    except Exception:  # of which gRPC would tell the client the text
+    except Exception:  # gRPC itself would send the exception's text to the client
         _LOG.exception("a request failed")
-        await context.abort(grpc.StatusCode[FailureKind.FAILED.grpc], _FAILED)
+        await context.abort(grpc.StatusCode[FailureKind.FAILED.grpc], SERVER_FAILED)
 
 
 async def _next(requests: AsyncIterator[bytes], address: str | None, arriving: Incoming, seconds: float) -> bytes:
-    """The next message, which others may end the waiting for if too many are awaited.
+    """Return the next message of a call.
 
     Raises:
-        TimeoutError: it does not come in time.
-        StopAsyncIteration: there is none.
+        TimeoutError: no message arrives within `seconds`, or the wait was ended in favor of other clients.
+        StopAsyncIteration: the client sends no further message.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(seconds) as timeout:
@@ -152,15 +157,21 @@ async def _next(requests: AsyncIterator[bytes], address: str | None, arriving: I
 
 
 def _address(peer: str) -> str | None:
-    """The address that a peer's name has, such as `ipv4:127.0.0.1:5000` and `ipv6:%5B::1%5D:5000`."""
+    """Return the key of a peer for limits per address; None if it has no IP address.
+
+    `peer` is the name that gRPC gives it, such as `ipv4:127.0.0.1:5000` and `ipv6:%5B::1%5D:5000`.
+    """
     kind, _, tail = unquote(peer).partition(":")
     return network_of(tail.rpartition(":")[0].strip("[]")) if kind in ("ipv4", "ipv6") else None
 
 
 def _read(kind: Any, request: bytes) -> Any:
-    """A message; gRPC would call one that cannot be read a failure of the server's.
+    """Return the message of the class `kind`, or an inference request as it is, which is parsed later.
 
-    Those of requests for runs are read later: they may be large.
+    The server deserializes messages itself because gRPC reports one that cannot be parsed as an internal error.
+
+    Raises:
+        Refused: the message cannot be parsed, or is too large.
     """
     if kind is message(INFERENCE, "ModelInferRequest"):
         return request
@@ -177,7 +188,7 @@ def _message(kind: Any, request: bytes) -> Any:
 
 
 class _Answers:
-    """A method for each of the protocol's."""
+    """The handlers of the protocol's methods, by their names in :func:`handlers`."""
 
     def __init__(self, service: Service, where: Listening, clients: _Clients) -> None:
         self._service = service
@@ -205,7 +216,7 @@ class _Answers:
         return message(INFERENCE, "RepositoryIndexResponse")(models=self._service.index(ready=request.ready))
 
     async def shared_memory(self, request: Any, _: Any) -> Any:
-        """Returns the region of this name, or all."""
+        """Return the region of the request's name, or all regions for an empty name."""
         found = {each["name"]: each for each in self._service.regions.status(request.name or None)}
         return message(INFERENCE, "SystemSharedMemoryStatusResponse")(regions=found)
 
@@ -215,7 +226,7 @@ class _Answers:
         return message(INFERENCE, "SystemSharedMemoryRegisterResponse")()
 
     async def unregister(self, request: Any, _: Any) -> Any:
-        """Forgets the region of this name, or all."""
+        """Unregister the region of the request's name, or all regions for an empty name."""
         self._service.regions.unregister(request.name or None)
         return message(INFERENCE, "SystemSharedMemoryUnregisterResponse")()
 
@@ -228,7 +239,7 @@ class _Answers:
         return message(INFERENCE, "RepositoryModelUnloadResponse")()
 
     async def health(self, request: Any, _: Any) -> Any:
-        """Returns the health of the server, or of the named network."""
+        """Return the health of the server, or of the network that the request names."""
         try:
             is_ready = (
                 self._service.is_model_ready(request.service, "")
@@ -243,10 +254,14 @@ class _Answers:
         return await self._run(*await self._parsed(given), _headers(context))
 
     async def _parsed(self, given: bytes) -> tuple[Any, list[memoryview], Mapping[int, memoryview]]:
-        """A request for a run: its message, its raw contents, and the values of lists that another process has read.
+        """Parse an inference request.
+
+        Returns:
+            the message without its raw contents; the raw contents; and the values of typed lists as raw bytes, by the
+            number of the input, if a worker process has parsed them.
 
         Raises:
-            Refused: it is no message, or too much of it must be read value by value.
+            Refused: `given` is not such a message, or has too many bytes besides the raw contents.
         """
         kind = message(INFERENCE, "ModelInferRequest")
         parts, raw = _divided(given)
@@ -301,9 +316,10 @@ class _Answers:
             )
 
     async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        """Answer one request after the other, in their order; one that is refused does not end the stream.
+        """Answer the requests of a stream one after the other; a refused request does not end the stream.
 
-        A stream counts among the calls that the server takes at a time, so one without requests is ended.
+        A stream without a request for `Listening.idle` seconds is ended, since it takes one of the server's concurrent
+        calls.
         """
         address = _address(context.peer())
         while True:
@@ -327,7 +343,7 @@ class _Answers:
                 end()
 
     async def _streamed(self, given: bytes, headers: Mapping[str, str]) -> Any:
-        """The response to one request of a stream."""
+        """Return the response to one request of a stream, or a message with the error."""
         kind = message(INFERENCE, "ModelStreamInferResponse")
         answer = message(INFERENCE, "ModelInferResponse")()
         try:
@@ -336,13 +352,13 @@ class _Answers:
             return kind(infer_response=await self._run(request, raw, values, headers))
         except Refused as error:
             return kind(error_message=str(error), infer_response=answer)
-        except Exception:  # of which gRPC would tell the client the text
+        except Exception:  # gRPC itself would send the exception's text to the client
             _LOG.exception("a request failed")
-            return kind(error_message=_FAILED, infer_response=answer)
+            return kind(error_message=SERVER_FAILED, infer_response=answer)
 
 
 def _headers(context: Any) -> dict[str, str]:
-    """Returns the metadata of a call that are texts."""
+    """Return the text metadata of a call, without binary metadata."""
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
@@ -354,10 +370,12 @@ def _parameters(given: Any) -> dict[str, object]:
 
 
 def _divided(request: bytes) -> tuple[list[memoryview], list[memoryview]]:
-    """A request's fields, and apart from these its raw contents, which are not read value by value.
+    """Separate the raw contents of a serialized inference request from its other fields, without copying.
+
+    Returns the serialized other fields, and the raw contents in their order.
 
     Raises:
-        Refused: it is no message, or has too many fields.
+        Refused: `request` is not a message, or has too many fields.
     """
     whole = memoryview(request)
     parts: list[memoryview] = []
@@ -386,13 +404,13 @@ def _divided(request: bytes) -> tuple[list[memoryview], list[memoryview]]:
 
 _VARINT, _BYTES = 0, 2
 _WIDTHS = {1: 8, 5: 4}
-"""Of fields of other kinds, in bytes."""
+"""Bytes of fields of a fixed size, by wire type."""
 _RAW_CONTENTS = 7 << 3 | _BYTES
 _MAX_DIGITS = 10
 
 
 def _varint(whole: memoryview, start: int) -> tuple[int, int]:
-    """A number in a message, and where it ends."""
+    """Return the base-128 varint at an offset, and the offset of its end."""
     found = 0
     for digit, byte in enumerate(whole[start : start + _MAX_DIGITS]):
         found |= (byte & 127) << 7 * digit
@@ -402,7 +420,7 @@ def _varint(whole: memoryview, start: int) -> tuple[int, int]:
 
 
 def _location(tensor: Any) -> Location | None:
-    """Where a tensor of a request is in shared memory; None if it is not."""
+    """Return the location of a request's tensor in shared memory; None if it is not there."""
     parameters = _parameters(tensor)
     refuse_extensions(parameters, REGION)
     return shared_location(parameters)
@@ -414,7 +432,7 @@ def _outputs(
     shared: Mapping[str, Location | None],
     regions: Regions,
 ) -> tuple[list[bytes], list[dict[str, Any]]]:
-    """The raw contents of outputs, and their parameters; those in shared memory, which is written here, have none."""
+    """Return the raw contents and the parameters of each output; write outputs to shared memory, without contents."""
     raw, parameters = [], []
     for tensor in wanted:
         data, location = to_raw(tensor, outputs[tensor.name]), shared.get(tensor.name)
@@ -426,7 +444,7 @@ def _outputs(
 
 
 def _choices(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as messages have them."""
+    """Return parameters as messages."""
     kind = message(INFERENCE, "InferParameter")
     return {
         name: kind(**{"string_param" if isinstance(value, str) else "int64_param": value})
@@ -442,7 +460,19 @@ def _inputs(
     locations: Sequence[Location | None],
     regions: Regions,
 ) -> dict[str, Array]:
-    """The arrays of a request by name; those in shared memory have no raw contents."""
+    """Return the arrays of a request by name.
+
+    Args:
+        served: the network.
+        request: the message.
+        given: raw contents, one for each input that is not in shared memory; or empty.
+        values: raw bytes of typed lists that a worker process has parsed, by the number of the input.
+        locations: of each input in shared memory, or None.
+        regions: registered shared memory.
+
+    Raises:
+        Refused: an input is wrong, missing its values, or given twice.
+    """
     arrays: dict[str, Array] = {}
     count, raw = locations.count(None), iter(given)
     if given and len(given) != count:

@@ -1,4 +1,4 @@
-"""Reads requests for runs from their bodies, JSON and raw bytes, and writes the parts of their answers."""
+"""Reads the bodies of inference requests over HTTP, JSON followed by raw bytes, and writes those of the answers."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ __all__ = ["HEADER_LENGTH", "RunRequest", "answer", "divided", "json_object", "r
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
-_AT_ONCE = 2048
-"""Values of an output that are written as JSON before other threads have their turn."""
+_CHUNK = 2048
+"""Values that are written as JSON in one call: orjson keeps the interpreter lock, so other threads wait for it."""
 
 _NO_PARAMETERS: dict[str, Any] = {}
 
 
 @dataclass(eq=False, slots=True)
 class RunRequest:
-    """A request for a run whose body has been read.
+    """An inference request whose body has been read.
 
     Attributes:
         entry, served: the network.
         inputs: arrays by name.
         wanted: the outputs that it asks for.
-        raw: the names of those that it wants as raw bytes.
-        shared: where in shared memory it wants some of them, by name.
-        id: its own text, which the answer has, too; None for none.
-        timeout: what it says of its time, in microseconds.
-        outputs: the results, once it has run.
+        raw: the names of the outputs to be sent as raw bytes.
+        shared: the location in shared memory of each output to be written there, by name.
+        id: text of the client, which the answer repeats; None for none.
+        timeout: the parameter `timeout` in microseconds, not checked.
+        outputs: the results by name, once the network has run.
     """
 
     entry: Entry
@@ -54,22 +54,26 @@ class RunRequest:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The outputs to compute; None for all."""
+        """The names of the outputs to compute; None for all."""
         return self.served.selection(self.wanted)
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of outputs that are written value by value."""
+        """Bytes of the outputs that are written value by value: as JSON, or as strings."""
         outputs = self.outputs or {}
         texts = (each for each in self.wanted if each.name not in self.raw or each.dtype == "string")
         return sum(outputs[tensor.name].nbytes for tensor in texts)
 
 
 def divided(body: bytes | bytearray, length: str | None) -> tuple[memoryview, memoryview]:
-    """The JSON and the raw bytes after it.
+    """Divide a body into its JSON and the raw bytes after it.
+
+    Args:
+        body: of the request.
+        length: the header `Inference-Header-Content-Length`, the bytes of the JSON; None: all of the body is JSON.
 
     Raises:
-        Refused: the length of the JSON, which the header says, is none or more than there is.
+        Refused: the length is not a number, or exceeds the body.
     """
     whole = memoryview(body)
     if length is None:
@@ -80,10 +84,10 @@ def divided(body: bytes | bytearray, length: str | None) -> tuple[memoryview, me
 
 
 def json_object(text: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """The object of JSON in a text.
+    """Parse a JSON object.
 
     Raises:
-        Refused: there is another text.
+        Refused: `text` is not JSON, or not an object.
     """
     try:
         given = parse_json(text)
@@ -102,17 +106,18 @@ def read_request(
     values: Mapping[int, memoryview],
     regions: Regions,
 ) -> RunRequest:
-    """Reads a request.
+    """Read an inference request.
 
     Args:
         entry, served: the network.
         given: the request's JSON.
-        raw: the bytes after it.
-        values: those of tensors that another process has read, by the inputs' numbers.
-        regions: memory that clients share.
+        raw: the raw bytes after it.
+        values: raw bytes of tensors that a worker process has parsed, by the number of the input.
+        regions: registered shared memory.
 
     Raises:
-        Refused: it has other inputs than the network, or asks for other outputs, or for extensions that are not there.
+        Refused: a tensor is wrong, or the request has inputs or asks for outputs that the network has not, or asks for
+            an extension that is not implemented.
     """
     parameters = _parameters(given)
     if parameters:
@@ -146,9 +151,9 @@ def read_request(
 def _inputs(
     served: Served, given: Mapping[str, Any], raw: memoryview, values: Mapping[int, memoryview], regions: Regions
 ) -> dict[str, Array]:
-    """The arrays of a request by name."""
+    """Return the arrays of a request by name; arguments as in :func:`read_request`."""
     arrays: dict[str, Array] = {}
-    location = 0
+    offset = 0
     for number, each in enumerate(_objects(given, "inputs")):
         tensor, shape = served.input_for(_text(each, "name"), _text(each, "datatype"), _list(each, "shape"))
         if tensor.name in arrays:
@@ -166,26 +171,26 @@ def _inputs(
         if size is None:
             arrays[tensor.name] = from_numbers(tensor, shape, _list(each, "data"))
             continue
-        if type(size) is not int or not 0 <= size <= len(raw) - location:
+        if type(size) is not int or not 0 <= size <= len(raw) - offset:
             raise Refused(
                 FailureKind.INVALID,
                 f'input "{tensor.name}" has binary_data_size {str(size)[:20]!r}, more than the body or no size',
             )
-        arrays[tensor.name] = from_raw(tensor, shape, raw[location : location + size])
-        location += size
-    if location != len(raw):
-        raise Refused(FailureKind.INVALID, f"the body has {len(raw) - location:,} bytes more than its inputs")
+        arrays[tensor.name] = from_raw(tensor, shape, raw[offset : offset + size])
+        offset += size
+    if offset != len(raw):
+        raise Refused(FailureKind.INVALID, f"the body has {len(raw) - offset:,} bytes more than its inputs")
     return arrays
 
 
 def shared_bytes(given: Mapping[str, Any]) -> int:
-    """Returns how much of a request is in shared memory."""
+    """Return the bytes of a request's inputs that are in shared memory."""
     locations = (shared_location(_parameters(each)) for each in _objects(given, "inputs"))
     return sum(location.size for location in locations if location is not None)
 
 
 def answer(request: RunRequest, regions: Regions) -> list[bytes]:
-    """Returns the JSON of an answer, and the outputs that are raw bytes."""
+    """Return the parts of an answer, its JSON and the raw bytes of outputs; write outputs to shared memory."""
     reply: dict[str, Any] = {"model_name": request.entry.name, "model_version": request.entry.version}
     if request.id is not None:
         reply["id"] = request.id
@@ -209,8 +214,14 @@ def answer(request: RunRequest, regions: Regions) -> list[bytes]:
 
 
 def _json(reply: dict[str, Any], listed: list[dict[str, Any]], numbers: Mapping[int, tuple[Tensor, Array]]) -> bytes:
-    """Writes the JSON of an answer; `numbers` has the values of some outputs, by their numbers."""
-    if sum(array.size for _, array in numbers.values()) <= _AT_ONCE:
+    """Serialize an answer.
+
+    Args:
+        reply: its fields apart from the outputs.
+        listed: the description of each output.
+        numbers: the outputs whose values are written as JSON, flat, by their position in `listed`.
+    """
+    if sum(array.size for _, array in numbers.values()) <= _CHUNK:
         whole = [one | {"data": _as_numbers(*numbers[n])} if n in numbers else one for n, one in enumerate(listed)]
         if (text := write_json(reply | {"outputs": whole})) is not None:
             return text
@@ -224,15 +235,15 @@ def _json(reply: dict[str, Any], listed: list[dict[str, Any]], numbers: Mapping[
 
 
 def _texts(tensor: Tensor, flat: Array) -> Iterator[str]:
-    """An output's values in JSON, a part after the other: other threads wait while one is made."""
-    for start in range(0, len(flat), _AT_ONCE):
-        part = flat[start : start + _AT_ONCE]
+    """Yield an output's values as JSON without brackets, in chunks."""
+    for start in range(0, len(flat), _CHUNK):
+        part = flat[start : start + _CHUNK]
         text = write_json(_as_numbers(tensor, part))
         yield json.dumps(to_numbers(tensor, part))[1:-1] if text is None else text[1:-1].decode()
 
 
 def _as_numbers(tensor: Tensor, flat: Array) -> Array:
-    """Returns bfloat16 as float32; other arrays as they are."""
+    """Return bfloat16 as float32, and other arrays unchanged."""
     return float32_of_bfloat16(flat) if tensor.dtype == "bfloat16" else flat
 
 

@@ -1,4 +1,4 @@
-"""Queues requests for a free session, and batches them where the network allows it."""
+"""Queues the requests of one network for a free session, and batches them where the network allows it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,38 @@ __all__ = ["Measured", "Runs"]
 Arrays = Mapping[str, Array]
 
 _MAX_DELAY = 1e-3
-"""Seconds that a request waits for others at most, unless the operator says otherwise."""
+"""Maximum seconds that a request waits for others of its batch, unless the operator sets a delay."""
 
 _CHANGE = 0.1
-"""The weight of the latest value in an average."""
+"""The weight of the latest value in an exponential moving average."""
 
 
 class Measured(Protocol):
     """Called with measurements of runs."""
 
     def ran(self, waits: Sequence[float], rows: int, seconds: float) -> None:
-        """Called after a run: how long each of its requests waited for it, how many rows they had, how long it took."""
+        """Called after a run.
+
+        Args:
+            waits: seconds that each of its requests waited.
+            rows: of all its requests.
+            seconds: that the run took.
+        """
 
 
 @dataclass(eq=False)
 class _Request:
-    """Inputs by name, wanted outputs, rows, and what the request must have in common with others of one batch."""
+    """A request that waits or runs.
+
+    Attributes:
+        inputs: arrays by name.
+        outputs: names of the outputs to compute; None: all.
+        rows: the size of the first axis where requests are batched, else 1.
+        key: equal for requests that can be in one batch; None: the request runs alone.
+        result: outputs by name, or the error.
+        since: when the request was queued; seconds of `time.monotonic`.
+        running: the run that computes it, once it has begun.
+    """
 
     inputs: Arrays
     outputs: Outputs
@@ -49,7 +65,7 @@ class _Request:
 
 
 class _Running:
-    """A run that has begun in another thread, or is about to."""
+    """A run in another thread, which may not have begun yet."""
 
     def __init__(self, batch: Sequence[_Request]) -> None:
         self._batch = batch
@@ -57,7 +73,12 @@ class _Running:
         self._ended = False
 
     def run(self, pool: SessionPool, inputs: Arrays, outputs: Outputs) -> dict[str, Array]:
-        """Run in a free session, unless it has been ended already."""
+        """Run in a free session.
+
+        Raises:
+            RunCancelled: :meth:`end` was called before the run began, or stopped it.
+            RunError, MemoryError: as the session's runs.
+        """
         with pool.session() as session:
             self._session = session
             try:
@@ -68,12 +89,12 @@ class _Running:
                 self._session = None
 
     def end_if_unwanted(self) -> None:
-        """End it if all its requests have been given up."""
+        """Cancel the run if the callers of all its requests have gone."""
         if all(request.result.done() for request in self._batch):
             self.end()
 
     def end(self) -> None:
-        """End it before its next kernel, where the library can."""
+        """Cancel the run; it ends before its next kernel, where the library can."""
         self._ended = True
         if (session := self._session) is not None:
             with suppress(RunError):
@@ -81,23 +102,24 @@ class _Running:
 
 
 class Runs:
-    """The runs of one network, as many at a time as it has sessions; used by one event loop.
+    """The queue of one network's requests, and its runs: as many at a time as it has sessions. Used by one event loop.
 
-    The oldest request runs next. Where batches are made, those of the same shapes that wait behind it run with it, in
-    the order in which they came, as many as fit. While all sessions are busy, batches become larger by themselves; when
-    one is free, the oldest request waits for others as long as the delay says. Without a delay of the operator's it
-    waits while fewer requests wait than have been there lately, for half of a run, at most a millisecond: a client
-    that asks for one thing after the other never waits.
+    The oldest request runs next. Where batches are allowed, the requests of the same shapes that wait behind it join
+    its batch in their order, as many as fit. While all sessions are busy, requests accumulate and batches grow. When a
+    session is free, the oldest request waits for others for the delay. Without a delay set by the operator, it waits
+    only while fewer requests wait than the recent average, and for half the time of a run, a millisecond at most. So a
+    client that sends its requests one after the other never waits.
 
-    Runs that have been quick lately (see :class:`QuickRuns`) are made at once, in the thread of the event loop: waking
-    another one takes longer.
+    Runs that are expected to be quick (see :class:`QuickRuns`) run directly in the thread of the event loop, since
+    waking another thread takes longer.
 
     Args:
         pool: the sessions.
         sessions: how many there are.
         rows: the maximum in a batch; 1: each request runs alone.
-        delay: seconds that a request waits for others though a session is free; None: as described above.
-        measured: callback for each run.
+        delay: seconds that a request waits for others while a session is free; None: as described above.
+        measured: called after each run.
+        quick: the session for quick runs.
     """
 
     def __init__(
@@ -110,8 +132,8 @@ class Runs:
         self._delay = delay
         self._measured = measured
         self._quick = quick
-        self._expected = 1.0  # requests that are there at a time, lately
-        self._seconds = 0.0  # of a run, lately
+        self._expected = 1.0  # moving average of the number of requests that wait or run
+        self._seconds = 0.0  # moving average of the processor time of a run
         self._waiting: deque[_Request] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,17 +141,19 @@ class Runs:
 
     @property
     def running(self) -> int:
-        """How many have begun and are not over, also those whose requests have been given up."""
+        """The number of runs that have begun and not ended, those whose callers have gone included."""
         return len(self._tasks)
 
     @property
     def may_run_at_once(self) -> bool:
-        """Whether a run may be made at once, if it is expected to be quick: none is before it."""
-        waits_for_others = self._delay and self._rows > 1  # as the operator wants
+        """Whether a quick run may begin now: a session is free, no request waits, and no delay is set for batches."""
+        waits_for_others = self._delay and self._rows > 1
         return bool(self._free and not self._waiting and self._quick.are_made and not waits_for_others)
 
     def run_at_once(self, inputs: Arrays, outputs: Outputs = None) -> Arrays | None:
-        """The outputs by name, of a run that is expected to be quick; None if it is not, or if others are before it.
+        """Run directly in this thread, and return the outputs by name.
+
+        Returns None if the run is not expected to be quick, other requests come first, or the watchdog cancelled it.
 
         Raises:
             RunError, MemoryError: as :meth:`run`.
@@ -140,16 +164,18 @@ class Runs:
         try:
             results = self._quick.run(inputs, outputs)
         except RunCancelled:
-            return None  # it took far longer than expected
+            return None
         self._measured.ran([0.0], len(next(iter(inputs.values()))) if self._rows > 1 else 1, time.monotonic() - begin)
         return results
 
     async def run(self, inputs: Arrays, outputs: Outputs = None) -> Arrays:
-        """The outputs by name, all or these. A request whose caller is cancelled before it runs does not run.
+        """Queue a request, and return its outputs by name: all, or those named.
+
+        If the caller is cancelled, a request that waits is removed, and a run that no other request needs is cancelled.
 
         Raises:
             RunError: the network's code fails on these inputs.
-            MemoryError: there is no memory for them.
+            MemoryError: there is not enough memory for the run.
         """
         loop = asyncio.get_running_loop()
         rows, key = 1, None
@@ -163,29 +189,29 @@ class Runs:
         try:
             return await request.result
         except asyncio.CancelledError:
-            with suppress(ValueError):  # it may have begun
-                self._waiting.remove(request)  # its inputs are free now, not when its turn comes
+            with suppress(ValueError):  # the request may have left the queue
+                self._waiting.remove(request)  # frees its inputs now instead of at its turn
             if request.running is not None:
                 request.running.end_if_unwanted()
             raise
 
     def cancel(self) -> None:
-        """End all runs that are under way."""
+        """Cancel all runs."""
         for running in list(self._all_running):
             running.end()
 
     def _start(self) -> None:
-        """Start the runs that there are free sessions for."""
+        """Start runs while there are free sessions, or set a timer for a batch that waits for more requests."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         while self._free and self._waiting:
-            if self._waiting[0].result.done():  # its caller has gone
+            if self._waiting[0].result.done():  # the caller has gone
                 self._waiting.popleft()
                 continue
             batch = self._next_batch()
-            if self._rows > 1 and (tail := self._tail(batch)) > 0:
-                self._timer = asyncio.get_running_loop().call_later(tail, self._start)
+            if self._rows > 1 and (left := self._delay_left(batch)) > 0:
+                self._timer = asyncio.get_running_loop().call_later(left, self._start)
                 return
             taken = set(map(id, batch))
             self._waiting = deque(request for request in self._waiting if id(request) not in taken)
@@ -195,8 +221,8 @@ class Runs:
             self._tasks.add(task)  # an event loop keeps weak references to tasks only
             task.add_done_callback(self._tasks.discard)
 
-    def _tail(self, batch: Sequence[_Request]) -> float:
-        """Returns how long a batch waits for more requests."""
+    def _delay_left(self, batch: Sequence[_Request]) -> float:
+        """Return how many seconds a batch still waits for more requests; 0 or less: it runs now."""
         if sum(request.rows for request in batch) >= self._rows:
             return 0.0
         delay = self._delay
@@ -205,7 +231,7 @@ class Runs:
         return batch[0].since + delay - time.monotonic() if delay else 0.0
 
     def _next_batch(self) -> list[_Request]:
-        """The oldest request and those that can run with it."""
+        """Return the oldest request and those that can join its batch."""
         first = self._waiting[0]
         batch, rows = [first], first.rows
         if first.key is not None and rows < self._rows:
@@ -223,7 +249,7 @@ class Runs:
             except RunError:
                 if len(batch) == 1:
                     raise
-                for request in batch:  # whose values the network does not take, this tells
+                for request in batch:  # run each alone: only those whose own values are wrong get the error
                     if request.result.done():
                         continue
                     try:
@@ -271,9 +297,9 @@ def _settle(request: _Request, result: Arrays | Exception) -> None:
 
 
 def _run_joined(pool: SessionPool, running: _Running, batch: Sequence[_Request]) -> tuple[list[Arrays], float]:
-    """Run once on the inputs of all requests, one after the other along their first axis.
+    """Run once on the inputs of all requests, concatenated along their first axis.
 
-    Returns what belongs to each, and the processor time that this thread took.
+    Returns the outputs of each request, and the processor time of this thread in seconds.
     """
     begin, inputs, wanted = time.thread_time(), [request.inputs for request in batch], batch[0].outputs
     if len(inputs) == 1:

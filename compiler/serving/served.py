@@ -1,4 +1,7 @@
-"""One served network: the inputs that it accepts, and its sessions."""
+"""One served network: loads its library, checks requests against its inputs and outputs, and runs them in sessions.
+
+Whether requests can share a batch is tried at the start: the rows of a batch must not depend on each other.
+"""
 
 from __future__ import annotations
 
@@ -24,37 +27,47 @@ from nnefc.serving.values import DATATYPES, Array
 __all__ = ["Samples", "Served"]
 
 Samples: TypeAlias = Callable[[Model, int], "dict[str, Array]"]
-"""Makes inputs of a network for a first run, with so many rows; 1: of size hints."""
+"""Makes inputs of a network for its first run, with the given number of rows; 1: with the sizes of the size hints."""
 
 _PAUSE = 0.01
-"""Seconds between looks at whether requests are still there."""
+"""Seconds between two checks whether requests are left."""
 
 _TRIED = 3
-"""The smallest inputs that are put into one batch to try whether its rows depend on each other."""
+"""How many inputs of the smallest size are batched to try whether rows depend on each other."""
 
 _INTEGERS = {int}
 _LARGEST = 1 << 63
 
 _MAX_KNOWN = 1024
-"""Shapes of inputs that are kept: requests tend to have one of few."""
+"""Checked shapes of inputs that are cached: requests tend to have one of few shapes."""
 
 _NEAR = 1e-2
-"""How far a result in a batch may be from the same alone, over the largest value: sums are in another order there."""
+"""Tolerance between a result computed in a batch and alone, relative to the largest value: sums may be reordered."""
 
 
 class Served:
     """A loaded network with its sessions, its batches and its metrics.
 
     Attributes:
-        notes: what the operator of the server should know about it, a sentence each.
+        notes: what the operator should know about the network, a sentence each.
+        inputs, outputs, target: of the library.
+        rows: the maximum rows of a batch; 1: requests run alone.
+        metrics: of the network.
     """
 
     def __init__(self, path: Path, policy: Policy, metrics: NetworkMetrics, samples: Samples) -> None:
         """Load a library and run each session once.
 
+        Args:
+            path: of the library.
+            policy: how networks are loaded, batched and limited.
+            metrics: of this network.
+            samples: makes the inputs of the first runs.
+
         Raises:
-            LoadError: it cannot be loaded here.
-            RunError: it has states, of which each session has its own, or no size is within the server's limits.
+            LoadError: the library cannot be loaded on this machine.
+            RunError: the network has states, which requests cannot use since they share sessions, or the limits leave
+                no size for a dynamic dimension.
         """
         key = policy.weights_key
         model = load(
@@ -93,7 +106,7 @@ class Served:
         self._runs = Runs(self._pool, policy.sessions, self.rows, policy.delay, metrics, self._quick)
 
     def _tried(self, model: Model, policy: Policy, samples: Samples) -> int:
-        """Run each session once; returns the maximum rows of a batch."""
+        """Run each session once, try whether batches are possible, and return the maximum rows of a batch."""
         rows, fewest, tried, reason, wanted = 1, 1, 1, "", policy.max_rows
         if wanted > 1 and not (reason := _why_no_batches(model)):
             first = self._ranges[str(self.inputs[0].shape[0])]
@@ -103,14 +116,14 @@ class Served:
                 reason = f"{rows} rows have no room for two requests, which have {fewest} at least"
         batches = wanted > 1 and not reason
         with ExitStack() as stack:
-            sessions = [stack.enter_context(self._pool.session()) for _ in range(policy.sessions)]  # each is made now
+            sessions = [stack.enter_context(self._pool.session()) for _ in range(policy.sessions)]  # makes them all
             try:
                 inputs = samples(model, tried if batches else 1)
                 outputs = [session.run(inputs) for session in sessions][-1]
                 begin = time.thread_time()
                 sessions[-1].run(inputs)
                 self._quick.took(inputs, time.thread_time() - begin)
-            except Exception as error:  # random values need not be such as a network takes
+            except Exception as error:  # a network may refuse random values
                 untried = ""
                 if batches and policy.rows is None:
                     reason = "it does not take random values, with which it is tried whether rows depend on each other"
@@ -125,7 +138,7 @@ class Served:
 
     @property
     def running(self) -> int:
-        """How many runs have begun and are not over."""
+        """The number of runs that have begun and not ended."""
         return self._runs.running
 
     @property
@@ -134,24 +147,24 @@ class Served:
         return tuple(self._ranges)
 
     def cancel(self) -> None:
-        """End all runs before their next kernels."""
+        """Cancel all runs; each ends before its next kernel, where the library can."""
         self._runs.cancel()
 
     def check_room(self) -> None:
-        """Refuse a request if as many run and wait as may.
+        """Check that a further request may wait or run.
 
         Raises:
-            Refused: they do.
+            Refused: the maximum number of requests waits and runs already.
         """
         if self._admitted >= self._max_admitted:
             raise Refused(FailureKind.BUSY, f"{self._admitted} requests are run and wait already: try again later")
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """Admits a request to those that run or wait, for the duration of the context.
+        """Count a request among those that wait and run, while the block runs.
 
         Raises:
-            Refused: there is none.
+            Refused: as :meth:`check_room`.
         """
         self.check_room()
         self._admitted += 1
@@ -163,12 +176,20 @@ class Served:
             self.metrics.admitted(-1)
 
     def input_for(self, name: str, datatype: str, shape: Sequence[object]) -> tuple[Tensor, tuple[int, ...]]:
-        """The input that a request's tensor is for, and its shape, of which each size by itself is one it may have.
+        """Return the input that a request's tensor is for, and the tensor's shape.
+
+        Each size is checked by itself, against the bounds of its dimension. :meth:`run` checks whether sizes that
+        several inputs share are equal.
+
+        Args:
+            name: of the input.
+            datatype: the protocol's name of the element type.
+            shape: as the request has it; its elements may be anything.
 
         Raises:
-            Refused: the network has no such input, or it has another type or shape.
+            Refused: the network has no such input, or the input has another type or shape.
         """
-        if set(map(type, shape)) != _INTEGERS:  # True and 1.0 are equal to 1, and no sizes
+        if set(map(type, shape)) != _INTEGERS:  # the cache would take True and 1.0 for 1
             return self._checked_input(name, datatype, shape)
         key = name, datatype, *shape
         if (found := self._known_inputs.get(key)) is None:
@@ -181,7 +202,7 @@ class Served:
     def _checked_input(self, name: str, datatype: str, shape: Sequence[object]) -> tuple[Tensor, tuple[int, ...]]:
         tensor = self._by_name.get(name)
         if tensor is None:
-            raise Refused(FailureKind.INVALID, f'there is no input "{name[:100]}"; {_faces("inputs", self.inputs)}')
+            raise Refused(FailureKind.INVALID, f'there is no input "{name[:100]}"; {_interfaces("inputs", self.inputs)}')
         if datatype != DATATYPES[tensor.dtype]:
             raise Refused(FailureKind.INVALID, f'input "{name}" is of {DATATYPES[tensor.dtype]}, not {datatype[:20]}')
         if len(shape) != len(tensor.shape):
@@ -206,10 +227,10 @@ class Served:
         return tensor, sizes
 
     def outputs_for(self, names: Sequence[str]) -> tuple[Tensor, ...]:
-        """The outputs that a request asks for; all if it names none.
+        """Return the outputs that a request names; all if it names none.
 
         Raises:
-            Refused: the network has no such output, or it is named twice.
+            Refused: the network has no such output, or the request names one twice.
         """
         if not names:
             return tuple(self.outputs)
@@ -217,14 +238,14 @@ class Served:
         for name in names:
             if name not in known:
                 raise Refused(
-                    FailureKind.INVALID, f'there is no output "{name[:100]}"; {_faces("outputs", self.outputs)}'
+                    FailureKind.INVALID, f'there is no output "{name[:100]}"; {_interfaces("outputs", self.outputs)}'
                 )
         if len(set(names)) != len(names):
             raise Refused(FailureKind.INVALID, "an output is asked for twice")
         return tuple(known[name] for name in names)
 
     def selection(self, wanted: Sequence[Tensor]) -> Outputs:
-        """Returns the outputs that a run computes for a request that asks for these; None for all."""
+        """Return the names of the outputs to compute for a request that wants these; None for all."""
         return None if len(wanted) == len(self.outputs) else tuple(tensor.name for tensor in wanted)
 
     @property
@@ -233,7 +254,7 @@ class Served:
         return self._runs.may_run_at_once
 
     def run_at_once(self, inputs: Mapping[str, Array], outputs: Outputs = None) -> Mapping[str, Array] | None:
-        """The outputs by name, as :meth:`run`; None if a run is not expected to be quick, or others are before it.
+        """Run in this thread, and return the outputs by name; None as :meth:`Runs.run_at_once`.
 
         Raises:
             Refused: as :meth:`run`.
@@ -246,11 +267,15 @@ class Served:
     async def run(
         self, inputs: Mapping[str, Array], timeout: float | None = None, outputs: Outputs = None
     ) -> Mapping[str, Array]:
-        """The outputs by name, all or these, of inputs whose types and shapes :meth:`input_for` has seen.
+        """Run, and return the outputs by name.
+
+        Args:
+            inputs: arrays by name, whose types and shapes :meth:`input_for` has checked.
+            timeout: seconds for waiting and running; None: no limit.
+            outputs: the names of those to compute; None: all.
 
         Raises:
-            Refused: inputs are missing or their sizes differ where they must not, the run fails, or it takes longer
-                than `timeout` seconds.
+            Refused: inputs are missing, sizes that inputs share differ, the run fails, or it takes too long.
         """
         ordered = self._checked(inputs)
         try:
@@ -264,14 +289,14 @@ class Served:
             raise _refusal(error) from error
 
     def _checked(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The inputs in the network's order.
+        """Return the inputs in the network's order.
 
         Raises:
-            Refused: inputs are missing, or their sizes differ where they must not.
+            Refused: inputs are missing, or sizes that inputs share differ.
         """
         if len(inputs) < len(self.inputs):
             missing = next(tensor.name for tensor in self.inputs if tensor.name not in inputs)
-            raise Refused(FailureKind.INVALID, f'input "{missing}" is missing; {_faces("inputs", self.inputs)}')
+            raise Refused(FailureKind.INVALID, f'input "{missing}" is missing; {_interfaces("inputs", self.inputs)}')
         sizes: dict[str, int] = {}
         for own, name, axis in self._shared_sizes:
             size = inputs[name].shape[axis]
@@ -282,20 +307,20 @@ class Served:
         return {tensor.name: inputs[tensor.name] for tensor in self.inputs}
 
     async def retire(self) -> None:
-        """Free the sessions when all that is admitted has its answer."""
+        """Free the sessions once all admitted requests have been answered."""
         while self._admitted:
             await asyncio.sleep(_PAUSE)
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Wait for runs, and free the sessions."""
+        """Wait for all runs to end, and free the sessions."""
         self._quick.close()
         self._pool.close()
 
 
 def _refusal(error: MemoryError | RunError) -> Refused:
-    """Returns the refusal of a request whose run failed."""
-    reason = str(error).partition(": ")[2] or str(error)  # without the library's path, which is not a client's
+    """Return the refusal of a request whose run failed."""
+    reason = str(error).partition(": ")[2] or str(error)  # without the library's path, which clients must not learn
     if isinstance(error, MemoryError) or reason.startswith("out of memory"):
         return Refused(FailureKind.BUSY, "there is no memory for a run of this size")
     if reason.startswith("device error"):
@@ -304,7 +329,7 @@ def _refusal(error: MemoryError | RunError) -> Refused:
 
 
 def _shared_sizes(inputs: Sequence[Tensor]) -> list[tuple[str, str, int]]:
-    """Returns the dynamic dimensions that several axes of inputs have: names, inputs and axes."""
+    """Return the axes of inputs whose dynamic dimension occurs more than once: dimension, input and axis of each."""
     axes = [
         (size, tensor.name, axis)
         for tensor in inputs
@@ -324,7 +349,7 @@ def _can_end_runs(model: Model) -> bool:
 
 
 def _why_no_batches(model: Model) -> str:
-    """Why requests cannot run together, one after the other along the first axis; empty if they can."""
+    """Return why requests cannot be concatenated along the first axis, by the shapes alone; empty if they can."""
     firsts = list(
         dict.fromkeys(tensor.shape[0] if tensor.shape else None for tensor in (*model.inputs, *model.outputs))
     )
@@ -339,12 +364,18 @@ def _why_no_batches(model: Model) -> str:
 
 
 def _fewest(dimension: Dimension) -> int:
-    """The smallest size above 0 that it may have."""
+    """Return the smallest size above 0 that a dimension may have."""
     return max(1, -(-dimension.minimum // dimension.multiple)) * dimension.multiple
 
 
 def _differs(model: Model, inputs: Mapping[str, Array], outputs: Mapping[str, Array], fewest: int) -> str:
-    """Why the rows of a batch do not depend on themselves alone, by trying; empty if they do."""
+    """Compare a batch with runs of its parts, and return how a row depends on other rows; empty if none does.
+
+    Args:
+        model: the session that runs the parts.
+        inputs, outputs: of the batch.
+        fewest: rows of a part.
+    """
     for begin in range(0, len(next(iter(inputs.values()))), fewest):
         part = slice(begin, begin + fewest)
         try:
@@ -366,7 +397,11 @@ def _differs(model: Model, inputs: Mapping[str, Array], outputs: Mapping[str, Ar
 
 
 def _limited(dimension: Dimension, limits: Mapping[str, int]) -> Dimension:
-    """A dimension with what the server allows of it."""
+    """Return a dimension with the server's limit as its maximum.
+
+    Raises:
+        RunError: no size remains.
+    """
     maximum = min(dimension.maximum, limits.get(dimension.name, dimension.maximum))
     if maximum < dimension.minimum:
         raise RunError(f"the limit {dimension.name}={maximum} leaves nothing of {dimension}")
@@ -384,6 +419,6 @@ def _interface(tensor: Tensor) -> str:
 _MAX_NAMED = 8
 
 
-def _faces(what: str, tensors: Sequence[Tensor]) -> str:
+def _interfaces(what: str, tensors: Sequence[Tensor]) -> str:
     more = f" and {len(tensors) - _MAX_NAMED} more" if len(tensors) > _MAX_NAMED else ""
     return f"the {what} are {', '.join(map(_interface, tensors[:_MAX_NAMED])) or 'none'}{more}"

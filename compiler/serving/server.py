@@ -1,4 +1,4 @@
-"""Runs a server from start to shutdown."""
+"""Starts a server's HTTP and gRPC listeners, runs it until a signal, and shuts it down."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ __all__ = ["Server"]
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 _OTHER_CALLS = 64
-"""Calls of gRPC at a time besides requests for runs: health, metadata."""
+"""Concurrent gRPC calls in addition to inference requests: health, metadata."""
 
 _PAUSE = 0.01
-"""Seconds between looks at whether requests and runs are over."""
+"""Seconds between two checks whether requests and runs have ended."""
 
 _HANDLER_SECONDS = 1.0
-"""What handlers that are under way when a server ends get after the drain."""
+"""Time that handlers get after the drain, before they are cancelled."""
 
 _CANCEL_SECONDS = 1.0
-"""What runs that are ended after the drain get to do so, as long as a kernel takes."""
+"""Time that cancelled runs get to end: a run ends after its current kernel."""
 
 _HANDSHAKE_SECONDS = 10.0
-"""Of TLS, and of a connection of gRPC."""
+"""Maximum time of a TLS handshake, and of opening a gRPC connection."""
 
 _MAX_PARSERS = 4
-"""Processes that read large requests."""
+"""Maximum number of worker processes that parse large requests."""
 
 _BACKLOG = 1024
-"""Connections that the system accepts before the server does."""
+"""Connections that the system queues until the server accepts them."""
 
 _NEVER = 1e8
-"""Seconds."""
+"""Seconds that are longer than any server runs."""
 
 _FEW_FILES, _MANY_FILES = 128, 1 << 17
 
 
 class Server:
-    """A server of some networks, in one event loop.
+    """A server of networks and language models, in one event loop.
 
     Attributes:
-        service: its state.
-        texts: its language models.
-        port, grpc_port: where it listens, when it has started.
+        service: the networks, and the state that all requests share.
+        texts: the language models.
+        port, grpc_port: on which it listens; None before the start, and for a protocol that is off.
     """
 
     def __init__(
@@ -77,7 +77,16 @@ class Server:
         tracing: Tracing | None = None,
         texts: Mapping[str, Path] | None = None,
     ) -> None:
-        """Prepares a server of networks and of language models (`texts`, by their names)."""
+        """Prepare a server; :meth:`start` starts it.
+
+        Args:
+            paths: libraries or models of networks, by name and version.
+            policy: how networks are loaded, batched and limited.
+            where: where the server listens, and its limits for requests.
+            samples: makes inputs for the first run of a network.
+            tracing: writes a span for each request; None: off.
+            texts: libraries or models of language models, by name.
+        """
         self._where = where
         self._policy = policy
         self.port: int | None = None
@@ -102,7 +111,7 @@ class Server:
         self._grpc: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Load all networks, then listen.
+        """Load all networks and language models, then listen.
 
         Raises:
             LoadError, RunError: a library cannot be served.
@@ -119,7 +128,7 @@ class Server:
                 logger=http_log(),
                 handler_cancellation=True,
                 shutdown_timeout=_HANDLER_SECONDS,
-                keepalive_timeout=_NEVER,  # connections look themselves when they are idle
+                keepalive_timeout=_NEVER,  # the class Connection closes idle connections
             )
             await runner.setup()
             self._runner = runner
@@ -139,10 +148,14 @@ class Server:
             await self._grpc.start()
 
     async def run(self, on_log: Callable[[str], None]) -> bool:
-        """Serve until SIGTERM or SIGINT; a second one ends the process at once. `on_log` is a callback for log lines.
+        """Serve until SIGTERM or SIGINT; a second signal ends the process at once.
 
-        Returns whether all is over: a run cannot be ended, and one that takes longer than the drain goes on in its
-        thread, which a process waits for at its end unless it ends by `os._exit`.
+        Args:
+            on_log: called with each line for the log.
+
+        Returns:
+            whether all runs have ended. A run that could not be cancelled goes on in its thread, and the process waits
+            for that thread at its end unless it ends by `os._exit`.
 
         Raises:
             LoadError, RunError, OSError: as :meth:`start`.
@@ -178,7 +191,7 @@ class Server:
         return ", ".join(f"{name} {self._where.host}:{port}" for name, port in ports if port is not None)
 
     def _handler(self) -> asyncio.Protocol:
-        """What speaks HTTP on a new connection."""
+        """Return aiohttp's protocol for a new connection."""
         if self._runner is None or self._runner.server is None:
             raise RuntimeError("the server has not started")
         made: asyncio.Protocol = self._runner.server()
@@ -186,19 +199,19 @@ class Server:
 
     def _grpc_server(self) -> grpc.aio.Server:
         networks = sum(1 for _ in self._repository)
-        locations = networks * (self._policy.waiting + self._policy.sessions * self._policy.max_rows)
-        maximum = locations + _OTHER_CALLS + MAX_ARRIVING
+        capacity = networks * (self._policy.waiting + self._policy.sessions * self._policy.max_rows)
+        maximum = capacity + _OTHER_CALLS + MAX_ARRIVING
         options = [
             ("grpc.max_receive_message_length", self._where.largest),
             ("grpc.max_send_message_length", -1),
-            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: gRPC unpacks first and sees the size then
-            ("grpc.so_reuseport", 0),  # a second server on the port is an error, not one that takes turns with it
+            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: gRPC checks the size only after unpacking
+            ("grpc.so_reuseport", 0),  # a second server on the port gets an error instead of half of the connections
             ("grpc.max_connection_idle_ms", int(1e3 * self._where.idle)),
             ("grpc.server_handshake_timeout_ms", int(1e3 * _HANDSHAKE_SECONDS)),
         ]
         interceptors = [KeyInterceptor(self.service.keys)] if self._where.api_keys else []
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=maximum, interceptors=interceptors)
-        server.add_generic_rpc_handlers(handlers(self.service, self._where, locations))
+        server.add_generic_rpc_handlers(handlers(self.service, self._where, capacity))
         return server
 
     async def _listen(self, server: grpc.aio.Server, port: int) -> int:
@@ -213,9 +226,10 @@ class Server:
             raise OSError(f"gRPC cannot listen on {address}") from error
 
     async def stop(self) -> int:
-        """Refuse new requests, answer those under way as far as the drain's time allows, and end.
+        """Refuse new requests, answer those under way within the time of the drain, and stop listening.
 
-        Returns how many runs are not over; their networks stay as they are.
+        Returns the number of runs that have not ended although they were cancelled; if there are any, the networks stay
+        loaded.
         """
         self.service.drains = self.texts.drains = True
         loop = asyncio.get_running_loop()
@@ -232,7 +246,7 @@ class Server:
         await asyncio.to_thread(self.texts.close)
         if self.service.tracing is not None:
             await asyncio.to_thread(self.service.tracing.close)
-        while self._repository.running and loop.time() < until:  # for clients that have gone
+        while self._repository.running and loop.time() < until:  # runs go on though their clients have gone
             await asyncio.sleep(_PAUSE)
         self._repository.cancel()
         until = loop.time() + _CANCEL_SECONDS
@@ -245,9 +259,7 @@ class Server:
 
 
 def _max_connections() -> int:
-    """Returns how many connections may be open on which nothing is being answered: half the files that the system
-    allows.
-    """
+    """Return the maximum number of idle and incoming connections: half of the files that the process may open."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""Settings of `nnefc serve` with their defaults. Needs no package of the extra `serve`."""
+"""Settings of `nnefc serve` with their defaults. This module can be imported without the extra `serve`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ __all__ = ["Listening", "Policy"]
 
 
 _ROWS = 16
-"""The maximum rows of a batch, unless the operator says otherwise."""
+"""The default maximum of rows in a batch."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How networks are served.
+    """How each network is loaded, batched and limited.
 
     Attributes:
-        sessions: runs of a network side by side.
-        threads: of each session; None: as `nnefc.load` without a number.
-        rows: the maximum rows of a batch that requests are put into together; 1: each runs alone; None: some, where the
-            network allows it.
-        delay: seconds that a request waits for others to join it while a session is free; None: as long as it pays.
-        waiting: requests of a network that may wait for a session; further ones are refused.
+        sessions: of each network, which run at the same time.
+        threads: of each session; None: the default of `nnefc.load`.
+        rows: the maximum rows of a batch of requests; 1: no batches; None: a default where the network allows batches.
+        delay: seconds that a request waits for others of its batch while a session is free; None: adapted to the load.
+        waiting: requests per network that may wait for a session; further ones are refused.
         device: the number of the GPU.
         flush_subnormals: as in `nnefc.load`.
-        weights_key: of those whose weights are encrypted.
-        signing_key: a file with the public key that libraries must have been signed for; None: they need not be.
-        library: returns the library of a file that is served, which may be a model.
-        limits: the greatest sizes of dynamic dimensions by name, where they shall be less than the library allows.
+        weights_key: the key of libraries whose weights are encrypted.
+        signing_key: a file with the public key by which libraries must be signed; None: signatures are not checked.
+        library: returns the library for a path; compiles it if the path is a model.
+        limits: upper bounds of dynamic dimensions by name, below those of the library.
     """
 
     sessions: int = 1
@@ -46,31 +45,31 @@ class Policy:
 
     @property
     def max_rows(self) -> int:
-        """The maximum rows of a batch."""
+        """The maximum rows of a batch, where the network allows batches."""
         return _ROWS if self.rows is None else self.rows
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where a server listens and what it lets in.
+    """Where a server listens, and its limits for requests.
 
     Attributes:
         host: the address; a name or a number.
-        port, grpc_port: of HTTP and gRPC; 0: any that is free; None: not at all.
-        largest: bytes of a request's body.
-        largest_json: bytes of what of it is read value by value: JSON, or lists of gRPC.
+        port, grpc_port: of HTTP and gRPC; 0: any free port; None: the protocol is off.
+        largest: maximum bytes of a request's body.
+        largest_json: maximum bytes of its part that is parsed value by value: JSON, or value lists of gRPC.
         timeout: seconds for a request, from its header to the end of its answer.
-        slowest: bytes per second at which a body must arrive over HTTP, and an answer be read.
+        slowest: minimum rate, in bytes per second, at which a body must arrive over HTTP and an answer must be read.
         per_address: requests that may be arriving from one address at a time; 0: any number.
-        max_incoming: bytes of all bodies that are arriving over HTTP.
-        idle: seconds that a connection, or a stream of requests over gRPC, may be without any.
-        stored: bytes of the responses of language models that are kept for requests that go on with them.
+        max_incoming: maximum bytes of all incomplete bodies over HTTP.
+        idle: seconds after which a connection, or a stream of requests over gRPC, is closed without a request.
+        stored: bytes of stored responses of language models, to which later requests refer.
         drain: seconds that running requests get at shutdown.
         control: whether clients may load and unload networks.
         shared_memory: whether clients on this machine may share memory with the server.
-        certificate, key: files in PEM, for TLS; None: without.
-        api_keys: of which clients must send one; without any, all clients are let in.
-        origins: whose pages may read the answers of language models in browsers; `*`: of all.
+        certificate, key: files in PEM, for TLS; None: no TLS.
+        api_keys: accepted keys, of which a client must send one; empty: no key is needed.
+        origins: origins whose pages may read the answers of language models in browsers (CORS); `*`: all.
     """
 
     host: str = "127.0.0.1"

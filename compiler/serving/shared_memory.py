@@ -1,7 +1,7 @@
-"""Reads inputs from memory that clients on this machine share, and writes outputs there.
+"""Reads inputs from POSIX shared memory of clients on this machine, and writes outputs to it.
 
-A region is a part of an object of POSIX shared memory. It is read and written by system calls, not mapped: a client may
-make its object smaller at any time, and memory that is mapped and gone would end the server.
+A region is a part of a shared-memory object. The server reads and writes it by system calls and does not map it: a
+client can truncate its object at any time, and an access to mapped memory beyond its end would kill the server.
 
 Source: Triton's extension of the Open Inference Protocol for system shared memory.
 """
@@ -38,13 +38,13 @@ class Location:
     size: int
 
     def described(self, size: int) -> dict[str, Any]:
-        """Returns the parameters of an output of so many bytes there."""
+        """Return the parameters that tell a client of an output of `size` bytes at this location."""
         return {REGION: self.region, "shared_memory_offset": self.offset, "shared_memory_byte_size": size}
 
 
 @dataclass(frozen=True)
 class _Region:
-    """A registered region: the object's key, its open file, and the part of it that is shared."""
+    """A registered region: the key of its object, the object's open file, and the region's offset and size in bytes."""
 
     key: str
     file: int
@@ -56,11 +56,11 @@ class _Region:
 
 
 class Regions:
-    """The regions that clients have registered; none if that is not allowed.
+    """The regions that clients have registered.
 
     Args:
-        allowed: whether clients may register regions.
-        largest: bytes of a tensor.
+        allowed: whether clients may use shared memory; else every call is refused.
+        largest: maximum bytes of an input tensor.
     """
 
     def __init__(self, allowed: bool, largest: int) -> None:
@@ -69,10 +69,15 @@ class Regions:
         self._all: dict[str, _Region] = {}
 
     def register(self, name: str, given: Mapping[str, Any]) -> None:
-        """Register a region, whose object must be there.
+        """Register a region of a shared-memory object that exists.
+
+        Args:
+            name: by which requests refer to the region.
+            given: `key` (the name of the object), `offset` and `byte_size` in bytes.
 
         Raises:
-            Refused: it is there already, or there is no such object, or it is smaller; or none are allowed.
+            Refused: the name is in use, a field is wrong, the object does not exist or is too small, or shared memory
+                is not allowed.
         """
         self._check_allowed()
         key, offset, size = given.get("key"), given.get("offset", 0), given.get("byte_size")
@@ -94,24 +99,24 @@ class Regions:
         self._all[name] = _Region(key, file, offset, size)
 
     def unregister(self, name: str | None) -> None:
-        """Forget a region, or all; one that is not registered is forgotten already."""
+        """Unregister a region, or all for None; an unknown name is not an error."""
         self._check_allowed()
         for each in [*self._all] if name is None else [name]:
             if (region := self._all.pop(each, None)) is not None:
                 os.close(region.file)
 
     def status(self, name: str | None) -> list[dict[str, Any]]:
-        """Returns what is known of a region, or of all."""
+        """Return name, key, offset and size of a region, or of all for None."""
         self._check_allowed()
         if name is None:
             return [region.described(each) for each, region in self._all.items()]
         return [self._named(name).described(name)]
 
     def read(self, location: Location) -> bytes:
-        """The bytes of an input.
+        """Return the bytes of an input.
 
         Raises:
-            Refused: there is no such region, it is smaller, or its object has become so.
+            Refused: there is no such region, the tensor exceeds it or is too large, or its object has been truncated.
         """
         region = self._within(location)
         if location.size > self._largest:
@@ -129,12 +134,12 @@ class Regions:
         """Write an output.
 
         Raises:
-            Refused: there is no such region, or the output has no room there.
+            Refused: there is no such region, the output exceeds the location, or the object has been truncated.
         """
         region = self._within(location)
         if len(data) > location.size:
             raise _invalid(f'an output has {len(data):,} bytes, but region "{location.region[:100]}" {location.size:,}')
-        if os.fstat(region.file).st_size < region.offset + location.offset + len(data):  # it would grow
+        if os.fstat(region.file).st_size < region.offset + location.offset + len(data):  # writing would extend it
             raise _invalid(f'the shared memory of region "{location.region[:100]}" has become smaller')
         done = 0
         while done < len(data):
@@ -158,10 +163,10 @@ class Regions:
 
 
 def shared_location(parameters: Mapping[str, Any]) -> Location | None:
-    """Returns where a tensor of a request is in shared memory; None if it is not.
+    """Return the location in shared memory that a tensor's parameters name; None if they name none.
 
     Raises:
-        Refused: that is not a location.
+        Refused: the parameters are of wrong types or negative.
     """
     region = parameters.get(REGION)
     if not region:

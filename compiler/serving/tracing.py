@@ -1,4 +1,4 @@
-"""Writes a span of OpenTelemetry for each request for a run. Needs its packages only if traces are wanted."""
+"""Writes an OpenTelemetry span for each inference request. OpenTelemetry's packages are imported only for that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp")
 _SERVICE = "nnefc"
 _PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _UNKNOWN_SERVICE = "unknown_service"
-"""What OpenTelemetry's name of a service begins with where its variables give none."""
+"""The beginning of OpenTelemetry's default service name, where its environment variables give none."""
 
 
 class Span(Protocol):
@@ -24,7 +24,7 @@ class Span(Protocol):
 
 
 class Tracing:
-    """Makes spans with a provider of OpenTelemetry; the parent is what the client's `traceparent` names."""
+    """Makes spans with an OpenTelemetry provider. The parent of a span is the one in the client's `traceparent`."""
 
     def __init__(self, provider: Any) -> None:
         from opentelemetry.trace import SpanKind, StatusCode
@@ -37,7 +37,13 @@ class Tracing:
 
     @contextmanager
     def request(self, protocol: str, model: str, version: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        """Times a request; how it ended is the attribute `nnefc.result`, which the caller sets."""
+        """Open a span for the duration of a request; the caller sets its attribute `nnefc.result`.
+
+        Args:
+            protocol: "http" or "grpc".
+            model, version: the network that the request names.
+            headers: of the request, with names in lower case.
+        """
         attributes = {"rpc.system": protocol, "nnefc.model": model, "nnefc.version": version}
         parent = self._propagator.extract(carrier=dict(headers))
         span = self._tracer.start_span(f"infer {model}", parent, self._kind, attributes)
@@ -50,17 +56,18 @@ class Tracing:
             span.end()
 
     def close(self) -> None:
-        """Export what has not been exported."""
+        """Export the remaining spans and stop."""
         self._provider.shutdown()
 
 
 def exporting() -> Tracing:
-    """Traces that go where OpenTelemetry's environment variables say, such as OTEL_EXPORTER_OTLP_ENDPOINT.
+    """Return tracing that exports by OTLP as OpenTelemetry's environment variables say.
 
-    By gRPC, or over HTTP where OTEL_EXPORTER_OTLP_PROTOCOL is `http/protobuf`.
+    The endpoint is OTEL_EXPORTER_OTLP_ENDPOINT; the protocol is gRPC unless OTEL_EXPORTER_OTLP_PROTOCOL is
+    `http/protobuf`.
 
     Raises:
-        ModuleNotFoundError: its packages are not installed.
+        ModuleNotFoundError: OpenTelemetry's packages are not installed.
     """
     try:
         exporters = import_module(f"opentelemetry.exporter.otlp.proto.{_protocol()}.trace_exporter")
@@ -78,6 +85,6 @@ def exporting() -> Tracing:
 
 
 def _protocol() -> str:
-    """Returns the package of the exporter: `http` or `grpc`."""
+    """Return the name of the exporter's package: `http` or `grpc`."""
     given = next((value for name in _PROTOCOL_VARIABLES if (value := os.environ.get(name))), "grpc")
     return "http" if given.startswith("http") else "grpc"

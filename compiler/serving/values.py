@@ -1,7 +1,7 @@
-"""Converts the protocol's tensors to arrays and back: type names, raw bytes, JSON lists.
+"""Converts the protocol's tensors to arrays and back: from and to raw bytes and lists of values.
 
-Raw bytes are little-endian and row-major; a string in them is its length, four bytes, and its bytes. bfloat16 is an
-array of uint16, its bit patterns, as everywhere in the loader.
+Raw bytes are little-endian and row-major; a string is its length as four bytes, followed by its bytes. A bfloat16
+tensor is an array of uint16 with the bit patterns, as everywhere in the loader.
 
 Source: the Open Inference Protocol, «Tensor Data» and «Binary Tensor Data Extension».
 """
@@ -33,14 +33,19 @@ DATATYPES = {
     "float64": "FP64",
     "string": "BYTES",
 }
-"""The loader's element types, and what the protocol calls them."""
+"""The protocol's name of each element type of the loader."""
 
 _LENGTH_BYTES = 4
-_UNDECODABLE = "surrogateescape"  # how the loader keeps bytes that are no UTF-8 in a str
+_UNDECODABLE = "surrogateescape"  # the loader decodes bytes of strings in this way, as they need not be UTF-8
 
 
 def from_raw(tensor: Tensor, shape: tuple[int, ...], data: bytes | memoryview) -> Array:
-    """An input from raw bytes, which stay where they are if they are numbers.
+    """Return an input from raw bytes; an array of numbers is a view of `data`.
+
+    Args:
+        tensor: the input; its element type counts.
+        shape: of the array.
+        data: little-endian and row-major.
 
     Raises:
         Refused: there are more or fewer bytes than the shape needs, or they are no values of the type.
@@ -65,19 +70,19 @@ def from_raw(tensor: Tensor, shape: tuple[int, ...], data: bytes | memoryview) -
 
 
 def _strings(tensor: Tensor, shape: tuple[int, ...], data: memoryview) -> Array:
-    count, location = math.prod(shape), 0
-    if count * _LENGTH_BYTES > len(data):  # before room is made for as many as a request claims to have
+    count, offset = math.prod(shape), 0
+    if count * _LENGTH_BYTES > len(data):  # check before allocating: the client chooses the shape
         raise _broken_strings(tensor, count)
     found = np.empty(count, np.object_)
     for number in range(count):
-        begin = location + _LENGTH_BYTES
+        begin = offset + _LENGTH_BYTES
         if begin > len(data):
             raise _broken_strings(tensor, count)
-        location = begin + int.from_bytes(data[location:begin], "little")
-        if location > len(data):
+        offset = begin + int.from_bytes(data[offset:begin], "little")
+        if offset > len(data):
             raise _broken_strings(tensor, count)
-        found[number] = bytes(data[begin:location])
-    if location != len(data):
+        found[number] = bytes(data[begin:offset])
+    if offset != len(data):
         raise _broken_strings(tensor, count)
     return found.reshape(shape)
 
@@ -90,7 +95,7 @@ def _broken_strings(tensor: Tensor, count: int) -> Refused:
 
 
 def to_raw(tensor: Tensor, array: Array) -> bytes:
-    """A tensor as raw bytes."""
+    """Return an output as raw bytes, little-endian and row-major."""
     if tensor.dtype == "string":
         texts = [_bytes_of(text) for text in array.reshape(-1).tolist()]
         return b"".join(chain.from_iterable((len(text).to_bytes(_LENGTH_BYTES, "little"), text) for text in texts))
@@ -102,7 +107,7 @@ def _bytes_of(text: str | bytes) -> bytes:
 
 
 def from_numbers(tensor: Tensor, shape: tuple[int, ...], data: Sequence[Any]) -> Array:
-    """An input from a list: flat, or lists in lists, row-major.
+    """Return an input from a list of values: flat, or nested lists, row-major.
 
     Raises:
         Refused: there are more or fewer elements than the shape needs, or some are of another type or out of range.
@@ -143,7 +148,7 @@ _PYTHON_TYPES: dict[str, set[type]] = {
     "u": {int},
     "f": {int, float},
 }
-"""What elements of JSON or of a message may be, by an element type or by NumPy's kind of it."""
+"""The Python types that values from JSON or a message may have, by element type or else by NumPy's kind of dtype."""
 
 
 def _converted(tensor: Tensor, flat: Sequence[Any]) -> Array:
@@ -151,24 +156,24 @@ def _converted(tensor: Tensor, flat: Sequence[Any]) -> Array:
         found = np.empty(len(flat), np.object_)
         found[:] = [text if isinstance(text, bytes) else text.encode() for text in flat]
         return found
-    with np.errstate(over="ignore"):  # too large for the type is infinite, as in any conversion
+    with np.errstate(over="ignore"):  # values beyond the range of the type become infinite, as in any conversion
         if tensor.dtype == "bfloat16":
             return _rounded_to_bfloat16(np.array(flat, np.float32))
         return np.array(flat, DTYPES[tensor.dtype])
 
 
 def _rounded_to_bfloat16(array: Array) -> Array:
-    """The upper halves of float32, to the nearest, ties to even; NaN stays NaN."""
+    """Round float32 to bit patterns of bfloat16, to nearest, ties to even; NaN stays NaN."""
     bits = array.view(np.uint32)
     rounded = (bits + (np.uint32(0x7FFF) + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
 def to_numbers(tensor: Tensor, array: Array) -> list[Any]:
-    """An output as a flat list for JSON.
+    """Return an output as a flat list of values for JSON, row-major.
 
     Raises:
-        Refused: a string in it is no UTF-8.
+        Refused: the output has a string that is not UTF-8.
     """
     if tensor.dtype == "bfloat16":
         array = float32_of_bfloat16(array)

@@ -1,17 +1,19 @@
-"""Answers requests for texts, whatever their form: prompts, replies, and what is sent of these."""
+"""Answers requests for texts of any interface: tokenizes prompts, generates replies, and sends them whole or as events.
+
+The interface's :class:`Form` writes the content of the answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 
 from aiohttp import web
 
 from nnefc.chat import ChatError, TemplateError
 from nnefc.chat.grammar import TokenMask
 from nnefc.loader import RunError
-from nnefc.serving.connections import answer_unread
 from nnefc.serving.failures import Refused
 from nnefc.serving.text.answers import Form
 from nnefc.serving.text.fields import invalid
@@ -20,48 +22,50 @@ from nnefc.serving.text.outcomes import Outcomes
 from nnefc.serving.text.replies import Calls, Reply
 from nnefc.serving.text.request_fields import Asked
 
-__all__ = ["Watch", "answer", "tokens_of"]
+__all__ = ["Sending", "answer", "tokens_of"]
 
-Watch = Callable[[web.Request, Callable[[], None]], AbstractContextManager[Callable[[int], None]]]
-"""Watches how fast a client reads what is sent in a block, as :meth:`Connection.watched` does."""
+Sending = Callable[[web.Request], AbstractAsyncContextManager[Callable[[int], None]]]
+"""Aborts the connection of a client that does not read what a block sends, as :meth:`Connection.sending` does."""
 
 _STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""Proxies shall neither keep events nor hold them back."""
+"""Headers of a stream of events: proxies must neither cache nor buffer it."""
 _SILENCE = 10.0
-"""Seconds without an event after which a comment is sent: while a long prompt is read, proxies and clients would give
-up the connection."""
+"""Seconds without an event after which a comment is sent, since proxies and clients close silent connections while a
+long prompt is read."""
 _COMMENT = b": the model is reading\n\n"
 
 
-async def answer(request: web.Request, model: TextModel, asked: Asked, form: Form, watch: Watch) -> web.StreamResponse:
-    """Answers a request.
+async def answer(
+    request: web.Request, model: TextModel, asked: Asked, form: Form, sending: Sending
+) -> web.StreamResponse:
+    """Answer a request for texts, by a stream of events if it asks for one.
 
     Args:
-        request: which is answered.
-        model: that makes the replies.
-        asked: what the request asks for.
-        form: of the answer.
-        watch: ends the answer for clients that do not read it.
+        request: of HTTP.
+        model: generates the replies.
+        asked: the fields of the request.
+        form: writes the answer.
+        sending: aborts the connection of a client that does not read a stream.
 
     Raises:
-        Refused: the request cannot be answered.
+        Refused: a field is wrong, too many requests wait, or a run fails.
     """
     model.check_room(max(1, len(asked.prompts)) * asked.count)
     prompts, masks = await asyncio.to_thread(_prepared, model, asked)
     with Outcomes(model, prompts, masks, asked) as outcomes:
         replies = [Reply(_calls(model, asked)) for _ in range(len(outcomes))]
         if asked.streams:
-            return await _streamed(request, outcomes, replies, form, watch)
+            return await _streamed(request, outcomes, replies, form, sending)
         async for index, outcome in outcomes.all():
             replies[index].add(outcome)
         return web.json_response(form.whole(replies, outcomes))
 
 
 def tokens_of(model: TextModel, asked: Asked) -> list[list[int]]:
-    """Returns the tokens of the prompts that a request has. Takes a moment for long ones.
+    """Return the tokens of a request's prompts. Long prompts take a while, so call it in another thread.
 
     Raises:
-        Refused: the chat template refuses the messages, or a number is no token.
+        Refused: the chat template refuses the messages, or a number is not a token of the model.
     """
     if not asked.messages:
         return [_tokens(model, each) for each in asked.prompts]
@@ -93,7 +97,7 @@ def _tokens(model: TextModel, prompt: str | Sequence[int]) -> list[int]:
 
 
 def _prepared(model: TextModel, asked: Asked) -> tuple[list[list[int]], list[TokenMask | None]]:
-    """Returns the prompts of a request, and a mask for each reply."""
+    """Return the tokens of a request's prompts, and for each reply the token mask of its grammar."""
     prompts = tokens_of(model, asked)
     try:
         return prompts, model.masks(_grammar(model, asked), len(prompts) * asked.count)
@@ -102,7 +106,7 @@ def _prepared(model: TextModel, asked: Asked) -> tuple[list[list[int]], list[Tok
 
 
 def _grammar(model: TextModel, asked: Asked) -> tuple[str, object] | None:
-    """Returns the grammar of replies: that of the request, or of calls where it asks for one."""
+    """Return the grammar of replies: that of the request, or that of tool calls if the request requires a call."""
     if asked.tools is None or asked.tools.choice == "auto":
         return asked.grammar
     if asked.grammar is not None:
@@ -112,7 +116,7 @@ def _grammar(model: TextModel, asked: Asked) -> tuple[str, object] | None:
 
 
 def _calls(model: TextModel, asked: Asked) -> Calls | None:
-    """Returns how calls are found in the replies to a request."""
+    """Return how tool calls are recognized in the replies to a request; None without tools."""
     if asked.tools is None:
         return None
     names = frozenset(function["name"] for function in asked.tools.functions)
@@ -120,34 +124,27 @@ def _calls(model: TextModel, asked: Asked) -> Calls | None:
 
 
 async def _streamed(
-    request: web.Request, outcomes: Outcomes, replies: Sequence[Reply], form: Form, watch: Watch
+    request: web.Request, outcomes: Outcomes, replies: Sequence[Reply], form: Form, sending: Sending
 ) -> web.StreamResponse:
     response = web.StreamResponse(headers=_STREAM)
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(None) as limit:
-            with watch(request, lambda: limit.reschedule(loop.time())) as sends:
+    async with sending(request) as sends:
 
-                async def send(events: bytes) -> None:
-                    if events:
-                        sends(len(events))
-                        await response.write(events)
+        async def send(events: bytes) -> None:
+            if events:
+                sends(len(events))
+                await response.write(events)
 
-                await response.prepare(request)
-                await send(form.begin())
-                try:
-                    async for found in outcomes.all_or_silence(_SILENCE):
-                        if found is None:
-                            await send(_COMMENT)
-                        else:
-                            index, outcome = found
-                            await send(form.part(index, replies[index], outcome))
-                    await send(form.end(replies, outcomes))
-                except Refused as error:  # the status has been sent
-                    await send(form.failed(error))
-                await response.write_eof()
-    except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
-        raise answer_unread() from None
+        await response.prepare(request)
+        await send(form.begin())
+        try:
+            async for found in outcomes.all_or_silence(_SILENCE):
+                if found is None:
+                    await send(_COMMENT)
+                else:
+                    index, outcome = found
+                    await send(form.part(index, replies[index], outcome))
+            await send(form.end(replies, outcomes))
+        except Refused as error:  # the HTTP status has been sent already
+            await send(form.failed(error))
+        await response.write_eof()
     return response

@@ -1,4 +1,7 @@
-"""Writes the replies to conversations and completions in the form of OpenAI's interface: whole, or part by part."""
+"""Writes chat completions and completions in the format of OpenAI's interface: as one object, or as events.
+
+:class:`Form` is what each interface implements to write the replies to a request.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from nnefc.serving.text.replies import Piece, Reply, ToolCall, Words
 __all__ = ["ChatForm", "CompletionForm", "Form", "Usage", "event", "failure"]
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-"""Of errors, by the status; others are of the request, and from 500 on of the server."""
+"""The type of an error by HTTP status; other statuses below 500 are invalid requests, those from 500 server errors."""
 
 
 class Usage(Protocol):
-    """How many tokens a request has taken so far.
+    """The count of a request's tokens so far.
 
     Attributes:
-        read: of the prompts.
-        cached: those of them that were not read again.
-        written: of the replies.
+        read: tokens of the prompts.
+        cached: those of them that were in a cache and not read again.
+        written: tokens of the replies.
     """
 
     @property
@@ -42,46 +45,52 @@ class Usage(Protocol):
 
 
 class Form(ABC):
-    """How the replies to one request are written.
+    """Writes the answer to one request: as server-sent events, or by :meth:`whole` as one JSON object.
 
-    Each of the methods but `whole` returns server-sent events, or nothing.
+    All methods but :meth:`whole` return events, or an empty text.
     """
 
     def begin(self) -> bytes:
-        """Returns what comes before all replies."""
+        """Return the events before all replies."""
         return b""
 
     @abstractmethod
     def part(self, index: int, reply: Reply, outcome: Outcome) -> bytes:
-        """Adds an outcome to the reply of this number; returns what that adds to the answer."""
+        """Add an outcome to the reply of number `index`; return the events for it."""
 
     @abstractmethod
     def end(self, replies: Sequence[Reply], usage: Usage) -> bytes:
-        """Returns what comes behind all replies."""
+        """Return the events after all replies."""
 
     def failed(self, error: Refused) -> bytes:
-        """Returns what comes instead of the end, where a run fails."""
+        """Return the event that replaces :meth:`end` if a run fails."""
         return event(failure(error.kind.http, str(error), error.code, error.param))
 
     @abstractmethod
     def whole(self, replies: Sequence[Reply], usage: Usage) -> dict[str, Any]:
-        """Returns the answer with all replies, as an object of JSON."""
+        """Return the answer with all replies, as a JSON object."""
 
 
 class _ChoicesForm(Form):
-    """An answer with a choice for each reply, whose parts come in any order."""
+    """Writes an answer with a choice for each reply; events of different replies may alternate.
+
+    Attributes:
+        kind: the answer's `object` as one JSON object.
+        part_kind: the `object` of its events.
+        identifier: the prefix of its `id`.
+    """
 
     kind: str
     part_kind: str
     identifier: str
 
     def __init__(self, name: str, model: Model, counts_usage: bool) -> None:
-        """Prepares the answer to one request.
+        """Prepare the answer to one request.
 
         Args:
             name: of the model.
-            model: the library.
-            counts_usage: whether parts have a usage, which is null in all but the last.
+            model: the session, which has the tokenizer.
+            counts_usage: whether events have `usage`, which is null in all but the last.
         """
         self._model, self._counts_usage = model, counts_usage
         self._begun: set[int] = set()
@@ -113,17 +122,25 @@ class _ChoicesForm(Form):
 
     @abstractmethod
     def _choice(self, reply: Reply) -> dict[str, Any]:
-        """Returns the fields of a whole reply."""
+        """Return the fields of a complete reply's choice."""
 
     @abstractmethod
     def _delta(
         self, index: int, reply: Reply, pieces: Sequence[Piece], outcome: Outcome, is_first: bool
     ) -> dict[str, Any]:
-        """Returns what an outcome adds to the reply of this number; `is_first` is whether nothing came before."""
+        """Return the fields of the choice in an event.
+
+        Args:
+            index: of the reply.
+            reply: to which the outcome has been added.
+            pieces: that the outcome adds to the reply.
+            outcome: of the engine.
+            is_first: whether this is the reply's first event.
+        """
 
 
 class ChatForm(_ChoicesForm):
-    """How replies in conversations are written."""
+    """Writes replies as chat completions."""
 
     kind, part_kind, identifier = "chat.completion", "chat.completion.chunk", "chatcmpl"
 
@@ -151,7 +168,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _call_deltas(reply: Reply, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-    """Returns what is added to the calls of a reply."""
+    """Return the `tool_calls` of an event: what the pieces add to the calls of a reply."""
     made: list[dict[str, Any]] = []
     for piece in pieces:
         call = reply.elements[piece.index]
@@ -168,7 +185,7 @@ def _call_deltas(reply: Reply, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
 
 
 class CompletionForm(_ChoicesForm):
-    """How the replies that go on with texts are written. Their log probabilities have the token that ends them, too."""
+    """Writes replies as completions. Their log probabilities include the end token."""
 
     kind, part_kind, identifier = "text_completion", "text_completion", "cmpl"
 
@@ -202,15 +219,23 @@ def _counts(usage: Usage) -> dict[str, Any]:
 
 
 def event(content: Mapping[str, Any], name: str = "") -> bytes:
-    """Returns a server-sent event.
+    """Return a server-sent event with JSON as its data.
 
-    JSON is in ASCII: clients of some languages end a line also at U+0085 and U+2028, and UTF-8 has no lone surrogates.
+    The JSON is in ASCII: clients in some languages also end a line at U+0085 or U+2028, and lone surrogates cannot be
+    written in UTF-8.
     """
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(content)}\n\n".encode()
 
 
 def failure(status: int, message: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """Returns the content of an answer with an HTTP status that says what failed, and in which field of the request."""
+    """Return an error in OpenAI's format.
+
+    Args:
+        status: the HTTP status of the answer.
+        message: for people.
+        code: for programs, such as `model_not_found`.
+        param: the field of the request that is wrong.
+    """
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}

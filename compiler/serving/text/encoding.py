@@ -1,4 +1,4 @@
-"""Computes the results of an encoder for many requests at a time: runs have texts of several requests, in turn."""
+"""Runs an encoder for many requests at a time: each run is a batch of texts, taken from the requests in turn."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Request:
-    """The texts of a request.
+    """The texts of a request, and their results.
 
     Attributes:
-        rows: of all texts.
-        left: those that no run has had, the longest last.
-        results: of the others.
-        missing: how many results are missing.
-        done: called in the engine's thread with an error, or None, when there are all.
+        rows: the tokens of each text.
+        left: the indices of the texts that are in no run yet, the longest text last.
+        results: of the texts, `[texts, size]`; valid for those that have run.
+        missing: the number of results that are missing.
+        done: called in the engine's thread with an error, or with None when all results are there.
     """
 
     rows: Sequence[Row]
@@ -41,12 +41,12 @@ class _Request:
 
 @dataclass
 class _Queue:
-    """Requests that have texts left, the one whose turn it is first."""
+    """The requests that have texts left, the next one first."""
 
     requests: deque[_Request] = field(default_factory=deque)
 
     def batch(self, encoder: Encoder) -> list[tuple[_Request, int]]:
-        """Takes the texts of the next run, one of each request in turn."""
+        """Take the texts of the next run: one of each request in turn, as many as fit in a batch."""
         chosen: list[tuple[_Request, int]] = []
         rows: list[Row] = []
         while self.requests:
@@ -63,15 +63,15 @@ class _Queue:
 
 
 class EncoderEngine:
-    """Runs one encoder in a thread of its own."""
+    """Runs one encoder, in a thread of its own."""
 
     def __init__(self, encoder: Encoder, waiting: int, on_token: Callable[[int, int], None]) -> None:
-        """Prepares an engine; :meth:`start` starts it.
+        """Prepare an engine; :meth:`start` starts it.
 
         Args:
-            encoder: what runs.
-            waiting: how many requests may wait or be under way.
-            on_token: called after each run, with the number of tokens that were read, and 0.
+            encoder: the model.
+            waiting: maximum number of requests that wait or run.
+            on_token: called after each run with the number of tokens that were read, and with 0 for those written.
         """
         self._encoder, self._waiting, self._on_token = encoder, max(waiting, 1), on_token
         self._queue = _Queue()
@@ -85,14 +85,14 @@ class EncoderEngine:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread after the run that goes on; requests get no answer."""
+        """End the thread after its current run; requests that wait get no answer."""
         with self._condition:
             self._ends = True
             self._condition.notify()
         self._thread.join()
 
     async def results(self, rows: Sequence[Row]) -> np.ndarray:
-        """Returns the results of the texts of a request, `[texts, size]`.
+        """Queue the texts of a request and return their results, `[texts, size]` of float32.
 
         Raises:
             Refused: too many requests wait, or a run failed.
@@ -124,7 +124,7 @@ class EncoderEngine:
         return request.results
 
     def _drop(self, request: _Request) -> None:
-        """Forgets a request that is answered, or whose client has left."""
+        """Remove a request that is answered, or whose client has gone."""
         with self._condition:
             self._open.discard(request)
             if request in self._queue.requests:
@@ -142,7 +142,7 @@ class EncoderEngine:
                 self._run(chosen)
             except RunError as error:
                 self._fail(chosen, str(error))
-            except Exception:  # else the thread would end, and all requests wait
+            except Exception:  # the thread must go on, or all requests would wait forever
                 _LOG.exception("an encoder failed")
                 self._fail(chosen, "the server has written why to its log")
 

@@ -1,4 +1,4 @@
-"""Answers requests for embeddings, in OpenAI's form, and for the relevance of documents, in Jina's and Cohere's."""
+"""Answers requests for embeddings, in OpenAI's format, and for rankings of documents, in that of Jina and Cohere."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from nnefc.serving.text.models import EncoderModel
 __all__ = ["embeddings", "ranking"]
 
 _MAX_TEXTS = 2048
-"""Of a request, as OpenAI's interface has it."""
+"""Maximum texts of a request, as in OpenAI's interface."""
 
 
 async def embeddings(model: EncoderModel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a request for embeddings.
+    """Return the answer to a request for embeddings; with fewer `dimensions` they are truncated and normalized.
 
     Raises:
         Refused: a field is wrong, the model scores pairs of texts, or too many requests wait.
@@ -44,7 +44,7 @@ async def embeddings(model: EncoderModel, given: Mapping[str, Any]) -> dict[str,
 
 
 async def ranking(model: EncoderModel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a request for documents in the order of their relevance, which is from 0 to 1.
+    """Return the answer to a request to rank documents by their relevance to a query, the sigmoid of the score.
 
     Raises:
         Refused: a field is wrong, the model makes embeddings, or too many requests wait.
@@ -70,7 +70,7 @@ async def ranking(model: EncoderModel, given: Mapping[str, Any]) -> dict[str, An
 
 
 def _rows(model: EncoderModel, given: Any) -> list[Row]:
-    """Returns the tokens of an input: a text, tokens, or a list of either."""
+    """Return the rows of an input, which is a text, a list of tokens, or a list of either."""
     listed = [given] if isinstance(given, str) or _are_tokens(given) else given
     if not isinstance(listed, list) or not 0 < len(listed) <= _MAX_TEXTS:
         raise invalid(f'"input" is not a text, a list of tokens, nor a list of 1 to {_MAX_TEXTS} of these', "input")
@@ -97,7 +97,7 @@ def _text(document: Any) -> str:
 
 
 def _pairs(model: EncoderModel, query: str, texts: Sequence[str]) -> list[Row]:
-    """Returns the tokens of a query with each of some texts."""
+    """Return a row for each pair of the query and a text."""
     try:
         return [model.encoder.pair(query, text) for text in texts]
     except ChatError as error:

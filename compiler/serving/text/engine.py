@@ -1,7 +1,7 @@
-"""Generates texts for many requests at a time, in the sequences of one session.
+"""Generates the replies to many requests at a time, each in a sequence of one session (continuous batching).
 
-All requests advance by a token in one run; prompts are read in chunks between these runs. What a prompt has in common
-with what any sequence has read, or is reading at the moment, is copied from that one and read once.
+One run advances all replies by a token; prompts are read in chunks between these runs. If the beginning of a prompt is
+in the key-value cache of any sequence, it is copied from there and not read again.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = ["Engine", "Job", "Meter", "Outcome"]
 _LOG = logging.getLogger(__name__)
 
 _CHUNK = 128
-"""Tokens of a prompt that are read while others wait for their next token."""
+"""Tokens of a prompt that are read in one run, while all other replies wait for their next token."""
 
 _LENGTH = "P"
-"""The state that counts the tokens of each sequence."""
+"""The network's state that has the number of tokens in each sequence."""
 
 _MIN_COPIED = 8
-"""Tokens that a sequence must gain by a copy: to read fewer takes about as long."""
+"""The minimum of tokens that are worth a copy: reading fewer takes about as long."""
 
 _MEASURED = 1.0
-"""Seconds between two measurements of the caches' memory."""
+"""Minimum seconds between two measurements of the caches' memory while replies are generated."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Outcome:
     """The next part of a reply, or its end.
 
     Attributes:
-        text: what is new.
+        text: since the last outcome.
         reason: why the reply ends: `stop`, `length` or `error`; None while it goes on.
         error: what went wrong.
-        count: the tokens of the reply so far.
-        chances: how probable the tokens since the last part were, where that is noted.
-        last_chance: how probable the token was that ends the reply and is none of it, where that is noted.
+        count: the number of tokens of the reply so far.
+        chances: log probabilities of the tokens since the last outcome, if these are recorded.
+        last_chance: log probability of the end token, which is not part of the reply, if these are recorded.
     """
 
     text: str = ""
@@ -65,23 +65,23 @@ class Outcome:
 
 @dataclass
 class Job:
-    """A reply to be made.
+    """A reply to be generated.
 
     Attributes:
         prompt: tokens, at least one.
-        sampler: how tokens are chosen.
-        maximum: of the tokens of the reply.
-        ends: tokens that end it.
-        stop: texts that end it.
+        sampler: chooses the tokens.
+        maximum: maximum tokens of the reply; 0 only with `notes_prompt`.
+        ends: tokens that end the reply.
+        stop: texts that end the reply.
         emit: called with each outcome, in the engine's thread.
-        marks: texts of control tokens that the reply keeps; others are left out.
-        watch: notes how probable each token is; it is that of the sampler. None where that is not asked for.
-        notes_prompt: whether how probable the tokens of the prompt are is noted, too, of which the first one has no
-            probability; then they are read one by one, and none is copied from another sequence.
-        echo: the text that comes with these.
+        marks: texts of the control tokens that are kept in the reply; other control tokens are dropped.
+        watch: records the log probability of each token, as the sampler's watch; None: they are not recorded.
+        notes_prompt: whether the log probabilities of the prompt's tokens are recorded as well, except for the first
+            token, which has none. The prompt is then read token by token, and none of it is copied.
+        echo: the text of the prompt, to be emitted with its log probabilities.
         cancelled: whether the reply is not wanted any more.
-        submitted: when it was; seconds of `time.monotonic`.
-        cached: how many tokens of the prompt need not be read, once the reply has begun.
+        submitted: when the job was made; seconds of `time.monotonic`.
+        cached: the number of prompt tokens that were copied and not read, once the reply has begun.
     """
 
     prompt: Sequence[int]
@@ -100,27 +100,27 @@ class Job:
 
 
 class Meter(Protocol):
-    """Takes the numbers of an engine, in its thread."""
+    """Takes an engine's metrics, in the engine's thread."""
 
     def tokens(self, read: int, cached: int, written: int) -> None:
-        """Counts tokens of prompts that were read, or copied from other sequences, and tokens of replies."""
+        """Count tokens: `read` of prompts, `cached` of prompts (copied from other sequences), `written` of replies."""
 
     def first_token(self, seconds: float) -> None:
-        """Counts a reply by the time from its request to its first token."""
+        """Count a reply, by the seconds from its request to its first token."""
 
     def caches(self, memory: StateMemory) -> None:
-        """Notes the memory of the sequences."""
+        """Set the memory of the sequences' key-value caches."""
 
 
 class _GivenTokens(Sampler):
-    """Follows the tokens of a prompt instead of choosing any, and shows each to `watch` with its logits."""
+    """Returns the tokens of a prompt one by one instead of choosing tokens, so that `watch` sees their logits."""
 
     def __init__(self, tokens: Sequence[int], watch: TokenWatch | None) -> None:
         super().__init__(watch=watch)
         self._tokens = iter(tokens)
 
     def __call__(self, logits: np.ndarray) -> int:
-        """Returns the next token of the prompt."""
+        """Return the next token of the prompt."""
         token = next(self._tokens)
         if self.watch is not None:
             self.watch(logits, token)
@@ -128,14 +128,14 @@ class _GivenTokens(Sampler):
 
 
 class _Reply:
-    """A job that has a sequence.
+    """The state of a job that has a sequence.
 
     Attributes:
-        job: what is to be done.
-        left: the tokens of the prompt that are read before the next token.
-        next: the token that is read then.
-        count: the tokens of the reply so far.
-        given: how many tokens of the prompt follow one by one.
+        job: the job.
+        left: the tokens of the prompt that have not been read.
+        next: the token that the next run reads, once `left` is empty.
+        count: the number of tokens of the reply so far.
+        given: how many tokens of the prompt are still to be read one by one, to record their log probabilities.
     """
 
     def __init__(self, job: Job, left: list[int], stream: TextStream) -> None:
@@ -158,11 +158,17 @@ class _Reply:
 
     @property
     def sampler(self) -> Sampler:
-        """What chooses the next token."""
+        """The sampler of the next token."""
         return self._given_tokens if self.given else self.job.sampler
 
     def take(self, token: int, room: int, meter: Meter) -> bool:
-        """Takes the next token; returns whether the reply goes on. `room` is how many tokens the sequence can hold."""
+        """Add the next token to the reply, and emit what is new; return whether the reply goes on.
+
+        Args:
+            token: that the sampler has chosen.
+            room: how many further tokens the sequence can hold.
+            meter: takes the engine's metrics.
+        """
         if self.given:
             self.given -= 1
             self._note_chance()
@@ -211,7 +217,14 @@ class _Reply:
 
 @dataclass
 class _Sequence:
-    """A sequence of the session: what it holds, and the reply that uses it."""
+    """A sequence of the session.
+
+    Attributes:
+        number: of the sequence.
+        held: the tokens in its key-value cache.
+        reply: that uses the sequence; None: it is free.
+        used: when it was last used, by the engine's count of runs.
+    """
 
     number: int
     held: list[int] = field(default_factory=list)
@@ -220,24 +233,24 @@ class _Sequence:
 
 
 class Engine:
-    """Makes the replies of one language model, in a thread of its own.
+    """Generates the replies of one language model, in a thread of its own.
 
     Attributes:
-        model: the library's session.
-        context: how many tokens a sequence holds.
+        model: the session of its library.
+        context: maximum tokens of a sequence.
     """
 
     def __init__(self, model: Model, context: int, waiting: int, meter: Meter) -> None:
-        """Prepares an engine; :meth:`start` starts it.
+        """Prepare an engine; :meth:`start` starts it.
 
         Args:
-            model: a language model with its tokenizer.
-            context: how many tokens a sequence holds.
+            model: the session of a language model with its tokenizer.
+            context: maximum tokens of a sequence.
             waiting: how many jobs may wait for a sequence.
-            meter: takes the engine's numbers.
+            meter: takes the engine's metrics.
 
         Raises:
-            RunError: the network is no language model.
+            RunError: the network is not a language model.
         """
         self.model, self.context = model, context
         self._reader = Reader(model, model.inputs, model.outputs)
@@ -255,45 +268,45 @@ class Engine:
         self._thread = threading.Thread(target=self._loop, name="nnefc text", daemon=True)
 
     def check(self, sampler: Sampler) -> None:
-        """Checks that the network allows a way of choosing tokens.
+        """Check that the network supports the options of a sampler.
 
         Raises:
-            RunError: it chooses the token itself, and what is asked for needs the logits.
+            RunError: the options need logits, but the network returns the chosen token.
         """
         self._reader.check(sampler)
 
     def has_room_for(self, count: int) -> bool:
-        """Returns whether so many more jobs may wait or begin."""
+        """Return whether `count` further jobs may wait or begin."""
         free = sum(sequence.reply is None for sequence in self._sequences)
         return len(self._waiting) + count <= self._maximum_waiting + free
 
     @property
     def sequences(self) -> int:
-        """How many replies are made side by side."""
+        """The number of replies that are generated at the same time."""
         return len(self._sequences)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Lets a job wait for a sequence."""
+        """Queue a job for a free sequence."""
         with self._condition:
             self._waiting.append(job)
             self._condition.notify()
 
     def cancel(self, job: Job) -> None:
-        """Ends a job whose reply is not wanted any more, before the next run."""
+        """End a job, before the next run."""
         with self._condition:
             job.cancelled = True
             self._condition.notify()
 
     def close(self) -> None:
-        """Ends the thread after the run that goes on; jobs get no further outcome."""
+        """End the thread after its current run; jobs get no further outcome."""
         with self._condition:
             self._ends = True
             self._condition.notify()
-        with suppress(RunError):  # libraries for GPUs end their run
+        with suppress(RunError):  # a library that cannot cancel, such as one for a GPU, completes its run
             self.model.cancel()
         self._thread.join()
 
@@ -309,12 +322,12 @@ class Engine:
                 with self._condition:
                     self._admit()
                 self._step()
-            except Exception:  # else the thread would end, and all requests wait
+            except Exception:  # the thread must go on, or all requests would wait forever
                 _LOG.exception("a language model failed")
                 self._fail(self._active, "the server has written why to its log")
 
     def _measure(self, is_due: bool) -> None:
-        """Measures the caches' memory, now and then."""
+        """Measure the caches' memory, if `is_due` or some time after the last measurement."""
         now = time.monotonic()
         if self.model.copies_sequences and (is_due or now > self._measured + _MEASURED):
             self._measured = now
@@ -326,7 +339,7 @@ class Engine:
         return [sequence for sequence in self._sequences if sequence.reply is not None]
 
     def _admit(self) -> None:
-        """Drops what is cancelled, and gives free sequences to the jobs that have waited longest."""
+        """Drop cancelled jobs, and assign free sequences to the jobs that have waited longest."""
         for sequence in self._active:
             if sequence.reply is not None and sequence.reply.job.cancelled:
                 sequence.reply = None
@@ -336,7 +349,7 @@ class Engine:
                 self._begin(job)
 
     def _begin(self, job: Job) -> None:
-        """Gives a job a free sequence, which begins with what is held of its prompt."""
+        """Assign a free sequence to a job, and reuse the beginning of its prompt that is in a cache."""
         target, source, known = self._chosen(job.prompt[:1] if job.notes_prompt else job.prompt)
         if target is not source:
             known = self._copied(source, target, known)
@@ -348,11 +361,14 @@ class Engine:
         self._meter.tokens(0, known, 0)
 
     def _chosen(self, prompt: Sequence[int]) -> tuple[_Sequence, _Sequence, int]:
-        """Returns a free sequence for a prompt, the sequence that it begins like, and how many tokens that has of the
-        prompt.
+        """Choose a free sequence for a prompt.
 
-        A free sequence that can go on from the longest beginning is taken itself. If it has to forget tokens for that,
-        it is left as it is where another free one can take a copy: the one used longest ago.
+        A free sequence that holds the longest beginning of the prompt is used itself. If it would lose tokens by that,
+        the least recently used free sequence takes a copy of the beginning instead.
+
+        Returns:
+            the free sequence (target), the sequence that holds the beginning of the prompt (source), and the number of
+            tokens of that beginning. Target and source may be the same.
         """
         free = [sequence for sequence in self._sequences if sequence.reply is None]
         source, known = self._best_beginning(prompt, self._sequences if self._copies else free)
@@ -365,10 +381,10 @@ class Engine:
         return (oldest if source.reply is not None or forgets else source), source, known
 
     def _copied(self, source: _Sequence, target: _Sequence, count: int) -> int:
-        """Makes a sequence the first tokens of another one; returns how many it has then."""
+        """Copy the first `count` tokens of `source` to `target`; return how many `target` has then, 0 on failure."""
         try:
             self.model.copy_sequence(source.number, target.number, count)
-        except RunError:  # no memory: all that the session holds may be lost
+        except RunError:  # out of memory: the caches of all sequences may be invalid
             _LOG.exception("a sequence could not be copied: prompts are read whole from now on")
             self._copies = False
             self._fail(self._sequences, "the server has written why to its log")
@@ -377,7 +393,7 @@ class Engine:
         return count
 
     def _best_beginning(self, prompt: Sequence[int], among: Sequence[_Sequence]) -> tuple[_Sequence, int]:
-        """Returns the sequence that can go on from the longest beginning of a prompt, and how many tokens that is."""
+        """Return the sequence that holds the longest beginning of a prompt, and the number of tokens of that."""
         known = {sequence.number: self._known(sequence, prompt) for sequence in among}
 
         def order(each: _Sequence) -> tuple[int, bool, int, int]:
@@ -387,8 +403,9 @@ class Engine:
         return best, known[best.number]
 
     def _catch_up(self, sequence: _Sequence, reply: _Reply) -> None:
-        """Copies what another sequence has read of a prompt meanwhile: of prompts that begin alike and arrive together,
-        each reads a chunk, and none reads what another one has read.
+        """Copy the part of a reply's prompt that another sequence has read meanwhile.
+
+        So prompts that arrive together and begin alike share the work: each chunk of the common beginning is read once.
         """
         if reply.job.notes_prompt:
             return
@@ -404,7 +421,10 @@ class Engine:
         self._meter.tokens(0, known - held, 0)
 
     def _known(self, sequence: _Sequence, prompt: Sequence[int]) -> int:
-        """Returns how many tokens of a prompt a sequence holds, and can go on from: not all of them."""
+        """Return the length of the longest beginning of a prompt that a sequence holds and can continue from.
+
+        At least the last token of the prompt has to be read, for its logits.
+        """
         known = min(common_beginning(sequence.held, prompt), len(prompt) - 1)
         is_rewound = known < len(sequence.held)
         return 0 if is_rewound and not self.model.can_rewind_to(known, sequence.number) else known
@@ -415,7 +435,7 @@ class Engine:
         self.model.write_state(_LENGTH, lengths)
 
     def _step(self) -> None:
-        """Reads a chunk of a prompt, or finds the next token of all replies that have read theirs, in turn."""
+        """Run once: read a chunk of a prompt, or generate the next token of all replies with a complete prompt, in turn."""
         active = self._active
         reading = [sequence for sequence in active if sequence.reply is not None and sequence.reply.left]
         writing = [sequence for sequence in active if sequence.reply is not None and not sequence.reply.left]

@@ -1,4 +1,4 @@
-"""Reads single fields of requests, with the reasons for refusing them."""
+"""Reads and checks single fields of requests: numbers, flags, texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["flag", "integer", "invalid", "is_number", "number", "text"]
 
 
 def invalid(reason: str, param: str | None = None, code: str | None = None) -> Refused:
-    """Returns an error, to be raised; `param` is the field that is wrong, `code` what programs know the reason by."""
+    """Return an error to raise: `param` is the field that is wrong, `code` OpenAI's error code for programs."""
     return Refused(FailureKind.INVALID, reason, code, param)
 
 
@@ -50,10 +50,10 @@ def integer(given: Mapping[str, Any], name: str, minimum: int, maximum: int) -> 
 
 
 def flag(given: Mapping[str, Any], name: str, default: bool = False) -> bool:
-    """Returns whether a field is true; `default` without the field.
+    """Return a boolean; `default` without the field.
 
     Raises:
-        Refused: it is neither true nor false.
+        Refused: the field is neither true nor false.
     """
     value = given.get(name)
     if value is not None and not isinstance(value, bool):
@@ -62,7 +62,7 @@ def flag(given: Mapping[str, Any], name: str, default: bool = False) -> bool:
 
 
 def text(given: Mapping[str, Any], name: str) -> str | None:
-    """Returns a text; None without the field.
+    """Return a string; None without the field.
 
     Raises:
         Refused: the field has anything else.

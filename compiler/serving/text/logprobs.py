@@ -1,4 +1,4 @@
-"""Notes how probable the tokens of a reply are, and writes it as OpenAI's interface has it."""
+"""Records the log probabilities of tokens, and formats them as the `logprobs` of OpenAI's interface."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from nnefc.loader import Model
 __all__ = ["TokenChance", "TokenWatch", "chances_of_chat", "chances_of_completion"]
 
 _MINIMUM = -9999.0
-"""Of log probabilities, as OpenAI's interface has it: JSON has no infinity."""
+"""The lowest log probability, as in OpenAI's interface: JSON has no infinity."""
 
 
 @dataclass(frozen=True)
 class TokenChance:
-    """A token that was chosen, or one of the prompt.
+    """The log probability of a token of a reply or of a prompt.
 
     Attributes:
-        token: its number.
-        logprob: the logarithm of its probability, by the logits of the network alone, -9999 or more; None for the first
-            token of a text.
-        best: the likeliest tokens with theirs, the likeliest first.
+        token: the token's number.
+        logprob: natural logarithm of its probability by the network's logits, before any sampling options, -9999 or
+            more; None for the first token of a text.
+        best: the likeliest tokens with their log probabilities, the likeliest first.
     """
 
     token: int
@@ -35,19 +35,19 @@ class TokenChance:
 
 
 class TokenWatch:
-    """Notes the last token that a sampler chooses.
+    """Records the log probability of each token that a sampler chooses.
 
     Attributes:
-        last: what was noted.
+        last: of the latest token; None before the first.
     """
 
     def __init__(self, count: int) -> None:
-        """Begins before the first token; `count` is how many of the likeliest tokens are noted."""
+        """Record nothing yet; `count` is the number of likeliest tokens to record with each token."""
         self.last: TokenChance | None = None
         self._count = count
 
     def __call__(self, logits: np.ndarray, token: int) -> None:
-        """Notes a token by the logits of all."""
+        """Record a token, given the logits of all tokens, `[tokens]`."""
         top = float(logits.max())
         total = top + math.log(np.exp(logits - top).sum(dtype=np.float64))
         count = min(self._count, logits.size)
@@ -58,7 +58,7 @@ class TokenWatch:
 
 
 def chances_of_chat(model: Model, chances: Sequence[TokenChance]) -> dict[str, Any]:
-    """Returns the `logprobs` of a conversation's reply, or of a part of it."""
+    """Return the `logprobs` of a chat completion, or of a part of it."""
 
     def shown(token: int, logprob: float | None) -> dict[str, Any]:
         content, _ = model.token_bytes(token)
@@ -73,13 +73,13 @@ def chances_of_chat(model: Model, chances: Sequence[TokenChance]) -> dict[str, A
 def chances_of_completion(
     model: Model, chances: Sequence[TokenChance], offset: int
 ) -> tuple[dict[str, Any] | None, int]:
-    """Returns the `logprobs` of a completion, or of a part of it, and the offset of the next part in the text.
+    """Return the `logprobs` of a completion, or of a part of it, and the offset of the next part in the text.
 
-    A token may be a part of a character; the offset of the next one is that of the next character then.
+    A character may consist of several tokens; the offsets of the second and following ones are behind the character.
 
     Args:
-        model: whose tokens they are.
-        chances: of the tokens; without any there are no `logprobs`.
+        model: has the tokenizer.
+        chances: of the tokens; empty: the `logprobs` are None.
         offset: of the part in the text, in characters.
     """
     if not chances:
@@ -89,7 +89,7 @@ def chances_of_completion(
         return model.token_bytes(token)[0].decode(errors="replace")
 
     def best(chance: TokenChance) -> dict[str, float] | None:
-        """By their texts, with the token itself; of tokens with one text the likeliest counts."""
+        """Return log probabilities by the text of the token; of tokens with equal texts, that of the likeliest."""
         if chance.logprob is None:
             return None
         found: dict[str, float] = {}
@@ -107,5 +107,5 @@ def chances_of_completion(
 
 
 def _size(content: bytes, is_control: bool) -> int:
-    """Returns how many characters begin in a token: none in control tokens, which texts do not show."""
+    """Return how many characters begin in a token: none in control tokens, which are not part of the text."""
     return 0 if is_control else sum(byte & 0xC0 != 0x80 for byte in content)

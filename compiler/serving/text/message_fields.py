@@ -1,4 +1,4 @@
-"""Reads the messages of a conversation, as chat templates take them."""
+"""Reads the messages of a conversation in a request, and converts them to the form that chat templates expect."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 def messages_of(messages: Any, template: str, name: str = "messages") -> list[dict[str, Any]]:
-    """Returns the messages of a conversation, for a model with this chat template.
+    """Return the messages of a conversation, for a model's chat template.
 
-    A developer's messages are the system's where the template has no such role. Fields that are null, and empty lists
-    of calls, are left out: templates ask whether a message has them.
+    The role `developer` becomes `system` if the template does not mention it. Fields that are null and empty lists of
+    calls are removed, since templates test whether a message has them.
 
     Args:
-        messages: of OpenAI's conversations.
-        template: of the model.
-        name: of the field that has them.
+        messages: the field of the request, in OpenAI's format; not checked yet.
+        template: the model's chat template.
+        name: the field's name, for errors.
 
     Raises:
-        Refused: they are missing, of a wrong type, or have something other than text.
+        Refused: the messages are missing, of a wrong type, or have parts other than text.
     """
     if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
         raise invalid(f'"{name}" is missing, or not a list of messages', name)
@@ -51,7 +51,7 @@ def _message(given: Mapping[str, Any], template: str, name: str) -> dict[str, An
 
 
 def _text_of(part: Any, name: str) -> str:
-    """Returns the text of a part of a message: what a user wrote, or why a model refused."""
+    """Return the text of a part of a message: of the type `text`, or `refusal` in an earlier reply."""
     match part:
         case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
             return text
@@ -62,7 +62,7 @@ def _text_of(part: Any, name: str) -> str:
 
 
 def _calls(given: Any, name: str) -> Sequence[Mapping[str, Any]]:
-    """Returns the calls of an earlier reply with their arguments as objects, which is what chat templates write."""
+    """Return the tool calls of an earlier reply, with arguments parsed from JSON: chat templates serialize them."""
     if given is None:
         return []
     if not isinstance(given, list) or not all(

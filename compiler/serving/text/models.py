@@ -1,4 +1,4 @@
-"""Opens the language models of a server."""
+"""Loads the language models of a server, and finds them by name: generating models and encoders."""
 
 from __future__ import annotations
 
@@ -30,26 +30,32 @@ _TEMPLATE = "tokenizer.chat_template"
 
 
 class TextModel:
-    """A language model that is served.
+    """A model that generates texts.
 
     Attributes:
         name: by which clients ask for it.
-        library: what runs.
-        engine: makes its replies.
-        prompts: makes tokens of conversations.
+        library: the session of its library.
+        engine: generates its replies.
+        prompts: converts conversations to tokens.
         ends: the tokens that end a reply.
-        token_count: how many tokens there are.
-        description: as the list of models has it.
-        template: of its conversations; empty for none.
-        call_style: how the model writes calls of tools; None if it does not, or in no known way.
+        token_count: size of the vocabulary, by the network's logits; without logits, a bound that no token reaches.
+        description: its entry in the list of models.
+        template: its chat template; empty for none.
+        call_style: how the model writes tool calls; None if it has no known way.
         marks: the control tokens that mark calls, by their texts.
     """
 
     def __init__(self, name: str, model: Model, policy: Policy, metrics: Metrics) -> None:
-        """Starts the engine of a library.
+        """Start an engine for a library.
+
+        Args:
+            name: of the model.
+            model: the session of the library.
+            policy: how many requests may wait.
+            metrics: of the server.
 
         Raises:
-            ChatError, RunError: it is no language model with a tokenizer.
+            ChatError, RunError: the library is not a language model with a tokenizer.
         """
         self.library = model
         self.prompts = Prompts(model)
@@ -69,7 +75,7 @@ class TextModel:
         self.engine.start()
 
     def _marks(self, style: CallStyle) -> Iterator[tuple[str, int]]:
-        """Yields the control tokens that mark calls, by their texts."""
+        """Yield the control tokens that mark calls, as pairs of text and token."""
         model = self.library
         for text in (style.start, style.end, *NAME_MARKS):
             tokens = model.tokenize(text, begin_and_end=False, control=True) if text else []
@@ -77,18 +83,18 @@ class TextModel:
                 yield text, tokens[0]
 
     def tool_grammar(self, tools: Tools) -> str:
-        """Returns the grammar of a reply that must call a tool.
+        """Return the grammar of a reply that must call a tool.
 
         Raises:
-            ChatError: the model has no known way of calling tools.
+            ChatError: as :meth:`style_of_calls`.
         """
         return grammar_of(self.style_of_calls(), tools.functions, self.marks, tools.is_single)
 
     def style_of_calls(self) -> CallStyle:
-        """Returns how the model writes calls.
+        """Return how the model writes tool calls.
 
         Raises:
-            ChatError: it has no known way.
+            ChatError: the model has no known way of calling tools.
         """
         if self.call_style is None:
             raise ChatError(
@@ -98,7 +104,13 @@ class TextModel:
         return self.call_style
 
     def masks(self, grammar: tuple[str, Any] | None, count: int) -> list[TokenMask | None]:
-        """Returns a mask for each of some replies, which must follow a grammar. Takes a moment the first time.
+        """Return a token mask for each of `count` replies, which must follow a grammar.
+
+        The first call reads the vocabulary, so call it in another thread.
+
+        Args:
+            grammar: its kind, a method of :class:`Grammars`, and its source; None: no masks.
+            count: the number of replies.
 
         Raises:
             ChatError: the grammar is wrong.
@@ -112,42 +124,42 @@ class TextModel:
         return [getattr(self._grammars, kind)(source) for _ in range(count)]
 
     def check_room(self, count: int) -> None:
-        """Refuses requests for which no more may wait.
+        """Check that `count` further replies may wait or begin.
 
         Raises:
-            Refused: there is no room for so many replies.
+            Refused: too many requests wait.
         """
         if not self.engine.has_room_for(count):
             raise Refused(FailureKind.BUSY, "too many requests wait for this model")
 
     @property
     def summary(self) -> str:
-        """The library, and what it holds, for the log."""
+        """The library, its context and its number of sequences, for the log."""
         return f"{self.library.file}, {self.engine.context} tokens, {self.engine.sequences} side by side"
 
     def close(self) -> None:
-        """Ends the engine, and closes the library."""
+        """End the engine, and close the library."""
         self.engine.close()
         self.prompts.close()
         self.library.close()
 
 
 class EncoderModel:
-    """An encoder that is served.
+    """A model that computes an embedding for each text, or a score for each pair of texts.
 
     Attributes:
         name: by which clients ask for it.
-        library: what runs.
-        encoder: makes rows of texts, and runs them.
-        engine: computes its results.
-        description: as the list of models has it.
+        library: the session of its library.
+        encoder: converts texts to rows of tokens, and runs them.
+        engine: batches the rows of many requests.
+        description: its entry in the list of models.
     """
 
     def __init__(self, name: str, model: Model, policy: Policy, metrics: Metrics) -> None:
-        """Starts the engine of a library.
+        """Start an engine for a library; arguments as in :class:`TextModel`.
 
         Raises:
-            ChatError: it has no tokenizer, or scores that are no relevance.
+            ChatError: the library has no tokenizer, or several scores for a pair of texts.
         """
         self.name = name
         self.library = model
@@ -160,18 +172,18 @@ class EncoderModel:
 
     @property
     def summary(self) -> str:
-        """The library, and what it computes, for the log."""
+        """The library, its kind of results and its context, for the log."""
         kind = "scores of pairs" if self.encoder.has_scores else f"embeddings of {self.encoder.size} elements"
         return f"{self.library.file}, {kind}, {self.encoder.context} tokens"
 
     def close(self) -> None:
-        """Ends the engine, and closes the library."""
+        """End the engine, and close the library."""
         self.engine.close()
         self.library.close()
 
 
 def _described(name: str, context: int) -> dict[str, Any]:
-    """Returns a model as the list of models has it."""
+    """Return a model's entry in the list of models."""
     return {
         "id": name,
         "object": "model",
@@ -185,8 +197,8 @@ class TextModels:
     """The language models of a server.
 
     Attributes:
-        active: how many requests have no whole answer yet.
-        drains: whether the server is going to end.
+        active: the number of requests without a complete answer.
+        drains: whether the server is shutting down, and refuses requests.
     """
 
     def __init__(self, paths: Mapping[str, Path], policy: Policy, metrics: Metrics) -> None:
@@ -202,10 +214,10 @@ class TextModels:
         return len(self._paths)
 
     def open(self) -> None:
-        """Loads all libraries.
+        """Load all libraries.
 
         Raises:
-            LoadError: one cannot be served.
+            LoadError: a library cannot be loaded, or is not a language model.
         """
         for name, path in self._paths.items():
             self._models[name] = self._opened(name, path)
@@ -220,16 +232,16 @@ class TextModels:
             raise LoadError(f"{path} cannot be served as a language model: {error}") from error
 
     def close(self) -> None:
-        """Closes all libraries; replies that are being made end."""
+        """Close all libraries, which ends unfinished replies."""
         for model in self._models.values():
             model.close()
         self._models = {}
 
     def find(self, name: object) -> TextModel | EncoderModel:
-        """Returns a model by its name.
+        """Return a model by the field `model` of a request.
 
         Raises:
-            Refused: there is none of this name, or no name.
+            Refused: `name` is not a text, or not the name of a model.
         """
         if not isinstance(name, str):
             raise invalid('"model" is missing, or not a text', "model")
@@ -239,10 +251,10 @@ class TextModels:
         return self._models[name]
 
     def writer(self, name: object) -> TextModel:
-        """Returns a model that writes texts.
+        """Return a model that generates texts.
 
         Raises:
-            Refused: there is none of this name, or it is an encoder.
+            Refused: as :meth:`find`, or the model is an encoder.
         """
         found = self.find(name)
         if not isinstance(found, TextModel):
@@ -251,10 +263,10 @@ class TextModels:
         return found
 
     def encoder(self, name: object) -> EncoderModel:
-        """Returns a model that computes one result for each text.
+        """Return an encoder.
 
         Raises:
-            Refused: there is none of this name, or it is no encoder.
+            Refused: as :meth:`find`, or the model is not an encoder.
         """
         found = self.find(name)
         if not isinstance(found, EncoderModel):
@@ -263,10 +275,10 @@ class TextModels:
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
-        """Counts a request while the block runs.
+        """Count a request as active while the block runs.
 
         Raises:
-            Refused: the server is going to end.
+            Refused: the server is shutting down.
         """
         if self.drains:
             raise Refused(FailureKind.UNAVAILABLE, "the server is shutting down")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from aiohttp import web
@@ -28,10 +28,10 @@ from nnefc.serving.text.tokens import detokenized, tokenized
 __all__ = ["PATHS", "add_routes"]
 
 PATHS = ("/v1/", "/tokenize", "/detokenize")
-"""What the paths begin with."""
+"""The prefixes of the interface's paths; their errors are in OpenAI's format."""
 
 _MAX_LISTED, _LISTED = 100, 20
-"""Entries of an input that are listed at a time: the maximum, and the default."""
+"""Entries of a response's input in one page: the maximum, and the default."""
 _Body = Callable[[web.Request], Awaitable[dict[str, Any]]]
 _Encoded = Callable[[EncoderModel, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -39,7 +39,15 @@ _Encoded = Callable[[EncoderModel, dict[str, Any]], Awaitable[dict[str, Any]]]
 def add_routes(
     router: web.UrlDispatcher, models: TextModels, body: _Body, connections: Connections, where: Listening
 ) -> None:
-    """Adds the paths of the interface; `body` reads the JSON of a request."""
+    """Add the paths of the interface.
+
+    Args:
+        router: of the web application.
+        models: the language models.
+        body: reads and parses the body of a request, which must be a JSON object.
+        connections: of the server.
+        where: the limits for requests.
+    """
     handlers = _Handlers(models, body, connections, where)
     router.add_get("/v1/models", handlers.list)
     router.add_get("/v1/models/{model}", handlers.model)
@@ -98,13 +106,13 @@ class _Handlers:
 
     async def _answered(self, request: web.Request, model: TextModel, asked: Asked, form: Form) -> web.StreamResponse:
         with self._models.under_way():
-            return await answer(request, model, asked, form, self._watch)
+            return await answer(request, model, asked, form, self._sending)
 
-    def _watch(self, request: web.Request, late: Callable[[], None]) -> AbstractContextManager[Callable[[int], None]]:
-        return self._connections.of(request).watched(self._slowest, late)
+    def _sending(self, request: web.Request) -> AbstractAsyncContextManager[Callable[[int], None]]:
+        return self._connections.of(request).sending(self._slowest)
 
     async def count(self, request: web.Request) -> web.Response:
-        """Says how many tokens the input of a request for a response has."""
+        """Answer with the number of tokens in the input of a request for a response."""
         given = await self._body(request)
         model = self._models.writer(given.get("model"))
         asked = asked_of_response(given, model.template, self._entries(given)[1])
@@ -112,24 +120,24 @@ class _Handlers:
         return web.json_response({"object": "response.input_tokens", "input_tokens": len(tokens)})
 
     def _entries(self, given: Mapping[str, Any]) -> tuple[Entries, Entries]:
-        """Returns the input of a request for a response, and the whole conversation with it."""
+        """Return the input of a request for a response, and the conversation that ends with this input."""
         entries = entries_of(given)
         return entries, [*self._stored.conversation(text(given, "previous_response_id")), *entries]
 
     async def stored(self, request: web.Request) -> web.Response:
-        """Sends a stored response."""
+        """Answer with a stored response."""
         if request.query.get("stream", "false") != "false":
             raise invalid('"stream" is not supported: stored responses are whole', "stream")
         return web.Response(body=self._stored.response(request.match_info["response"]), content_type="application/json")
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Forgets a stored response."""
+        """Delete a stored response."""
         identifier = request.match_info["response"]
         self._stored.remove(identifier)
         return web.json_response({"id": identifier, "object": "response", "deleted": True})
 
     async def entries(self, request: web.Request) -> web.Response:
-        """Lists the input of a stored response, the last entry first unless `order` is `asc`."""
+        """Answer with a page of a stored response's input, the last entry first unless `order` is `asc`."""
         identifier, query = request.match_info["response"], request.query
         listed = [
             {"id": f"in_{identifier.removeprefix('resp_')}{index:04}", **entry}

@@ -1,4 +1,4 @@
-"""Lets an engine make the replies to one request, and brings what it makes to the server's event loop."""
+"""Submits the replies of one request to an engine, and passes their outcomes from its thread to the event loop."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ __all__ = ["Outcomes"]
 
 
 class Outcomes:
-    """The outcomes of one request's replies, as they are made, and how many tokens these take.
+    """The outcomes of one request's replies, as the engine makes them, and the count of their tokens.
 
-    It is a context manager: replies that go on at the end of the block are cancelled.
+    A context manager: at the end of its block, unfinished replies are cancelled.
 
     Attributes:
-        read: the tokens of the prompts.
+        read: the number of tokens of all prompts.
     """
 
     def __init__(
         self, model: TextModel, prompts: Sequence[Sequence[int]], masks: Sequence[TokenMask | None], asked: Asked
     ) -> None:
-        """Submits a job for each reply that may have tokens.
+        """Submit a job for each reply; a reply of no tokens, with an echo perhaps, needs none.
 
         Args:
-            model: that makes the replies.
-            prompts: tokens; there are `asked.count` replies for each.
-            masks: one for each reply.
-            asked: what the request asks for.
+            model: generates the replies.
+            prompts: tokens; each prompt has `asked.count` replies.
+            masks: the token mask of each reply's grammar, or None.
+            asked: the fields of the request.
 
         Raises:
-            Refused: a prompt that is empty or too long, a wrong option, or no room.
+            Refused: a prompt is empty or too long, an option is wrong, or too many requests wait.
         """
         self._model, self._asked = model, asked
         self._queue: asyncio.Queue[tuple[int, Outcome]] = asyncio.Queue()
@@ -75,16 +75,16 @@ class Outcomes:
 
     @property
     def written(self) -> int:
-        """How many tokens the replies have so far."""
+        """The number of tokens of all replies so far."""
         return sum(self._counts.values())
 
     @property
     def cached(self) -> int:
-        """How many tokens of the prompts were not read again."""
+        """The number of prompt tokens that were in a sequence's cache and not read again."""
         return sum(job.cached for job in self._jobs[:: self._asked.count])
 
     async def all(self) -> AsyncIterator[tuple[int, Outcome]]:
-        """Yields the outcomes of all replies, with their numbers, until all have ended.
+        """Yield the outcomes of all replies, each with the number of its reply, until all have ended.
 
         Raises:
             Refused: a run failed.
@@ -94,7 +94,7 @@ class Outcomes:
                 yield each
 
     async def all_or_silence(self, seconds: float | None) -> AsyncIterator[tuple[int, Outcome] | None]:
-        """Yields the outcomes as :meth:`all` does, and None whenever there is none for so many seconds.
+        """Yield outcomes as :meth:`all`, and None whenever there was none for `seconds`.
 
         Raises:
             Refused: a run failed.
@@ -114,7 +114,7 @@ class Outcomes:
             yield index, outcome
 
     def _job(self, prompt: Sequence[int], index: int, number: int, mask: TokenMask | None) -> Job:
-        """Returns the job of a reply: which one of all, and which one of its prompt."""
+        """Return the job of a reply; `index` is its number among all replies, `number` among those of its prompt."""
         model, asked = self._model, self._asked
         left = model.engine.context - len(prompt)
         if not prompt:
@@ -145,12 +145,12 @@ class Outcomes:
         )
 
     def _echo(self, row: int) -> str:
-        """Returns the text of a prompt."""
+        """Return the text of a prompt, which the reply repeats."""
         prompt = self._asked.prompts[row]
         return prompt if isinstance(prompt, str) else self._model.library.detokenize(prompt)
 
     def _sampler(self, number: int, mask: TokenMask | None, watch: TokenWatch | None) -> Sampler:
-        """Returns what chooses the tokens of a prompt's reply of this number."""
+        """Return the sampler of a reply; `number` among the replies of a prompt is added to the seed."""
         sampling = self._asked.sampling.copy()
         wrong = [token for token in sampling.get("logit_bias", {}) if token >= self._model.token_count]
         if wrong:

@@ -1,4 +1,4 @@
-"""Divides the replies of a model, as they come, into texts and calls of tools."""
+"""Divides a model's reply, as it is generated, into texts and tool calls."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ID_LETTERS = 24
 
 @dataclass(frozen=True)
 class Calls:
-    """How calls are found in replies.
+    """How tool calls are recognized in replies.
 
     Attributes:
-        style: how the model writes them.
-        names: of the functions.
-        is_single: whether a reply has one call at most; further ones are left out.
+        style: how the model writes calls.
+        names: of the functions that may be called.
+        is_single: whether a reply has at most one call; further ones are dropped.
     """
 
     style: CallStyle
@@ -34,11 +34,11 @@ class Calls:
 
 @dataclass
 class Words:
-    """A text in a reply, between its calls.
+    """A text of a reply, between its calls.
 
     Attributes:
-        parts: as they came.
-        chances: how probable its tokens are, where that is noted.
+        parts: of the text, in the order in which they were generated.
+        chances: log probabilities of its tokens, if these are recorded.
     """
 
     parts: list[str] = field(default_factory=list)
@@ -52,13 +52,13 @@ class Words:
 
 @dataclass
 class ToolCall:
-    """A call of a tool in a reply.
+    """A tool call in a reply.
 
     Attributes:
         index: among the calls of the reply.
         identifier: by which the result of the call refers to it.
         name: of the function.
-        parts: of the JSON of its arguments, as they came.
+        parts: of the arguments' JSON, in the order in which they were generated.
     """
 
     index: int
@@ -78,9 +78,9 @@ class Piece:
 
     Attributes:
         index: of the element within the reply.
-        text: what it adds to the text, or to the JSON of the arguments; it may be empty where the element begins.
-        is_new: whether the element begins with it.
-        chances: how probable the tokens of a text are, where that is noted.
+        text: added to the text, or to the JSON of the arguments; may be empty for a new element.
+        is_new: whether the element begins with this piece.
+        chances: log probabilities of the tokens of a text, if these are recorded.
     """
 
     index: int
@@ -90,18 +90,18 @@ class Piece:
 
 
 class Reply:
-    """A reply as it comes.
+    """A reply as it is generated.
 
     Attributes:
-        elements: texts and calls in their order; a reply that has ended has one at least.
-        calls: those of the elements.
-        chances: how probable its tokens are, where that is noted.
-        last_chance: how probable the token was that ended it, where that is noted.
-        reason: why it ends; None before.
+        elements: texts and calls in their order; a reply that has ended has at least one.
+        calls: the elements that are calls.
+        chances: log probabilities of its tokens, if these are recorded.
+        last_chance: log probability of the end token, if these are recorded.
+        reason: why the reply has ended; None before.
     """
 
     def __init__(self, calls: Calls | None) -> None:
-        """Begins a reply; `calls` says how calls are found in it, None that there are none."""
+        """Begin a reply; `calls` says how calls are recognized in it, None: it has none."""
         self.elements: list[Words | ToolCall] = []
         self.calls: list[ToolCall] = []
         self.chances: list[TokenChance] = []
@@ -115,11 +115,11 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """All texts so far."""
+        """The texts so far, without calls."""
         return "".join(element.text for element in self.elements if isinstance(element, Words))
 
     def add(self, outcome: Outcome) -> list[Piece]:
-        """Takes an outcome; returns what it adds, in order."""
+        """Add an outcome to the reply; return what it adds, in order."""
         parts: list[str | CallPart] = [outcome.text]
         if self._parser is not None:
             parts = self._parser.add(outcome.text)

@@ -1,4 +1,4 @@
-"""Reads the fields of requests for conversations and completions, with the reasons for refusing them."""
+"""Reads and checks the fields of requests for chat completions and completions."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from nnefc.serving.text.tool_fields import Tools, tools_of
 __all__ = ["MAX_TOKENS", "Asked", "asked_of_chat", "asked_of_completion", "refuse", "variables_of"]
 
 MAX_TOKENS = 1 << 31
-"""Of a reply, as a request may say."""
+"""Upper bound of the maximum length of a reply that a request may give."""
 _MAX_CHOICES = 16
 _NOT_SUPPORTED = ("suffix", "functions", "function_call", "audio", "prediction")
 _DEFAULT_COMPLETION = 16
-"""Tokens of a completion, as OpenAI's interface has it."""
+"""The default maximum length of a completion, as in OpenAI's interface."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for.
+    """The checked fields of a request for texts, independent of the interface.
 
     Attributes:
-        source: the field of the request that has the messages or prompts.
-        messages: of the conversation that a reply goes on with; empty for completions.
-        prompts: the texts, or tokens, that completions go on with.
-        sampling: how tokens are chosen.
-        maximum: of the tokens of a reply; None: as many as there is room for.
-        count: how many replies.
+        source: the field of the request that has the messages or prompts, for errors.
+        messages: of the conversation that the reply continues; empty for completions.
+        prompts: the texts, or lists of tokens, that the replies continue; empty for conversations.
+        sampling: the sampling options.
+        maximum: maximum tokens of a reply; None: as many as the context holds.
+        count: the number of replies to each prompt.
         stop: texts that end a reply.
-        grammar: what the reply must be: the kind, `json`, `regex` or `gbnf`, and the schema, expression or grammar.
-        streams: whether the reply comes in parts.
-        counts_usage: whether the last part says how many tokens there were.
-        logprobs: with how many of the likeliest tokens the probabilities of a reply's tokens come; None: without them.
+        grammar: that the reply must follow, as :func:`grammar_of` returns it; None for none.
+        streams: whether the replies are sent as a stream of events.
+        counts_usage: whether the last event has the counts of tokens.
+        logprobs: how many of the likeliest tokens are sent with each token and its log probability; None: no log
+            probabilities.
         tools: that the model may call; None for none.
         variables: of the chat template, such as `enable_thinking`.
-        echoes: whether a reply begins with its prompt, with the probabilities of its tokens where `logprobs` asks for
-            these.
+        echoes: whether a reply begins with its prompt; with `logprobs`, also with the log probabilities of the prompt.
     """
 
     source: str
@@ -61,10 +61,14 @@ class Asked:
 
 
 def asked_of_chat(given: Mapping[str, Any], template: str) -> Asked:
-    """Returns what a request asks for that goes on with a conversation, of a model with this chat template.
+    """Read a request for a chat completion.
+
+    Args:
+        given: the request.
+        template: the model's chat template.
 
     Raises:
-        Refused: a field of a wrong type or out of range, or one that would change the reply and is not supported.
+        Refused: a field is of a wrong type, out of range, or not supported although it would change the reply.
     """
     refuse(given, _NOT_SUPPORTED)
     if flag(given, "echo"):
@@ -91,7 +95,7 @@ def asked_of_chat(given: Mapping[str, Any], template: str) -> Asked:
 
 
 def asked_of_completion(given: Mapping[str, Any]) -> Asked:
-    """Returns what a request asks for that goes on with texts.
+    """Read a request for a completion.
 
     Raises:
         Refused: as :func:`asked_of_chat`.
@@ -114,7 +118,7 @@ def asked_of_completion(given: Mapping[str, Any]) -> Asked:
 
 
 def refuse(given: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuses fields that are not supported, unless they have values that change nothing.
+    """Refuse a request that has one of the fields `names`, unless its value is null, false, 0 or empty.
 
     Raises:
         Refused: a field has another value.
@@ -125,10 +129,10 @@ def refuse(given: Mapping[str, Any], names: Sequence[str]) -> None:
 
 
 def variables_of(given: Mapping[str, Any], effort: str | None) -> Mapping[str, Any]:
-    """Returns the variables of the chat template; `effort` is how much the model shall reason.
+    """Return the variables of the chat template: `chat_template_kwargs`, and `effort` as `reasoning_effort`.
 
     Raises:
-        Refused: they are no object.
+        Refused: `chat_template_kwargs` is not an object.
     """
     variables = given.get("chat_template_kwargs")
     if variables is not None and not isinstance(variables, dict):
@@ -137,7 +141,7 @@ def variables_of(given: Mapping[str, Any], effort: str | None) -> Mapping[str, A
 
 
 def _maximum(given: Mapping[str, Any], minimum: int) -> int | None:
-    """Returns the maximum tokens of a reply; None for none, and for -1, as other servers of models have it."""
+    """Return the maximum tokens of a reply; None without the field, and for -1, as for other servers of models."""
     return None if given.get("max_tokens") == -1 else integer(given, "max_tokens", minimum, MAX_TOKENS)
 
 
@@ -156,7 +160,7 @@ def _count(given: Mapping[str, Any]) -> int:
 
 
 def _prompts(given: Mapping[str, Any]) -> Sequence[str | Sequence[int]]:
-    """Returns the prompts of completions: texts, or tokens."""
+    """Return the prompts of a request for completions: texts, or lists of tokens."""
     prompt: Any = given.get("prompt")
     if isinstance(prompt, str) or _are_tokens(prompt):
         return [prompt]

@@ -1,7 +1,8 @@
-"""Reads the fields of requests for responses: an input of entries, each a message, a call or the result of a call.
+"""Reads the fields of requests for responses, whose input is a list of messages, function calls and their results.
 
-Source: https://platform.openai.com/docs/api-reference/responses. Entries become the messages of a conversation, and
-tools and forms those of its interface, which are read as there.
+Messages, tools and response formats are converted to those of chat completions, and then read in the same way.
+
+Source: https://platform.openai.com/docs/api-reference/responses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from nnefc.serving.text.tool_fields import tools_of
 __all__ = ["Entries", "asked_of_response", "described", "entries_of"]
 
 Entries = Sequence[Mapping[str, Any]]
-"""Messages, calls of functions and their results, as OpenAI's interface has them."""
+"""Messages, function calls and their results, in the format of OpenAI's interface for responses."""
 
 _NOT_SUPPORTED = (
     "background",
@@ -39,21 +40,21 @@ _INCLUDED = {
     "web_search_call.action.sources",
     "web_search_call.results",
 }
-"""What `include` may have; all but log probabilities are of what responses here do not have."""
+"""The accepted values of `include`; those other than log probabilities concern tools that do not exist here."""
 _MAX_PAIRS, _MAX_KEY, _MAX_VALUE = 16, 64, 512
-"""Of the metadata of a response, and the characters of each."""
+"""Limits of a response's metadata: pairs, characters of a key, characters of a value."""
 
 
 def asked_of_response(given: Mapping[str, Any], template: str, entries: Entries) -> Asked:
-    """Returns what a request asks for.
+    """Read a request for a response.
 
     Args:
         given: the request.
-        template: of the model's conversations.
-        entries: of the conversation so far, with the input of the request.
+        template: the model's chat template.
+        entries: of the conversation, those of the request's own input included.
 
     Raises:
-        Refused: a field of a wrong type or out of range, or one that would change the response and is not supported.
+        Refused: a field is of a wrong type, out of range, or not supported although it would change the response.
     """
     refuse(given, _NOT_SUPPORTED)
     if given.get("truncation") not in (None, "disabled"):
@@ -96,7 +97,7 @@ def _logprobs(given: Mapping[str, Any]) -> int | None:
 
 
 def _form(given: Any) -> Any:
-    """Returns the form of a text as `response_format` of a conversation has it."""
+    """Convert `text.format` to the `response_format` of chat completions."""
     match given:
         case {"type": "json_schema", "schema": schema}:
             return {"type": "json_schema", "json_schema": {"schema": schema}}
@@ -106,13 +107,13 @@ def _form(given: Any) -> Any:
 
 
 def _tools(given: Any) -> Any:
-    """Returns tools as a conversation has them.
+    """Convert tools to those of chat completions.
 
     Raises:
-        Refused: one is none that the client calls.
+        Refused: a tool is not a function.
     """
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        return given  # refused with the others
+        return given  # `tools_of` refuses it
     for tool in given:
         if tool.get("type") != "function":
             kind = str(tool.get("type"))[:100]
@@ -125,7 +126,7 @@ def _tools(given: Any) -> Any:
 
 
 def _choice(given: Any) -> Any:
-    """Returns a choice of tools as a conversation has it."""
+    """Convert `tool_choice` to that of chat completions."""
     match given:
         case {"type": "function", "name": str(name)}:
             return {"type": "function", "function": {"name": name}}
@@ -145,10 +146,10 @@ def _choice(given: Any) -> Any:
 
 
 def entries_of(given: Mapping[str, Any]) -> Entries:
-    """Returns the entries of a request's input; a text is the message of a user.
+    """Return the entries of a request's input; a text becomes a message of the user.
 
     Raises:
-        Refused: there is none, or it is of another type.
+        Refused: the input is missing or of another type.
     """
     found = given.get("input")
     if isinstance(found, str):
@@ -159,17 +160,17 @@ def entries_of(given: Mapping[str, Any]) -> Entries:
 
 
 def _messages(entries: Entries) -> Iterator[dict[str, Any]]:
-    """Yields the messages of a conversation: calls belong to the message of the assistant before them.
+    """Yield the messages of a chat completion: function calls become part of the assistant's message before them.
 
     Raises:
-        Refused: an entry that is not supported, or the result of a call that there is not.
+        Refused: an entry is of an unsupported type, or is a result without its call.
     """
     open_message: dict[str, Any] | None = None  # of the assistant, to which calls belong
     calls: set[str] = set()
     for entry in entries:
         kind = entry.get("type") or ("message" if "role" in entry else None)
         if kind == "reasoning":
-            continue  # of other models: only the one that wrote it can read it
+            continue  # written by another model, and readable for that model only
         if kind == "function_call":
             open_message = open_message or {"role": "assistant", "tool_calls": []}
             call = _call(entry)
@@ -214,7 +215,7 @@ def _result(entry: Mapping[str, Any], calls: set[str]) -> dict[str, Any]:
 
 
 def _content(given: Any) -> Any:
-    """Returns the content of a message as a conversation has it; what is neither a text nor a list is refused there."""
+    """Convert the content of a message; `messages_of` refuses what is neither a text nor a list."""
     return [_part(each) for each in given] if isinstance(given, list) else given
 
 
@@ -230,10 +231,15 @@ def _part(given: Any) -> Any:
 
 
 def described(given: Mapping[str, Any], asked: Asked, stores: bool) -> dict[str, Any]:
-    """Returns what a response says of its request; `stores` is whether it is kept.
+    """Return the fields of a response that repeat its request.
+
+    Args:
+        given: the request.
+        asked: its checked fields.
+        stores: whether the response will be stored.
 
     Raises:
-        Refused: metadata that is no object of texts, or too large.
+        Refused: the metadata is not an object of texts, or too large.
     """
     return {
         "background": False,

@@ -1,4 +1,4 @@
-"""Writes responses in the form of OpenAI's interface: whole, or as events, each with its type and number."""
+"""Writes the answers of OpenAI's interface for responses: as one object, or as events with a type and a number each."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _ID_BYTES = 24
 
 
 class ResponseForm(Form):
-    """How the reply to a request for a response is written: as a message or call for each of its elements."""
+    """Writes a reply as a response, whose output has a message or a function call for each element of the reply."""
 
     def __init__(
         self, name: str, model: Model, request: Mapping[str, Any], keep: Callable[[Mapping[str, Any]], None]
     ) -> None:
-        """Prepares the answer to one request.
+        """Prepare the answer to one request.
 
         Args:
             name: of the model.
-            model: the library.
-            request: what the response says of its request.
-            keep: called with the whole response, which it may store.
+            model: the session, which has the tokenizer.
+            request: the fields of the response that describe its request.
+            keep: called with the complete response, to store it.
         """
         self._letters = secrets.token_hex(_ID_BYTES)
         self._model, self._keep, self._request = model, keep, request
@@ -101,7 +101,7 @@ class ResponseForm(Form):
         return f"{'msg' if isinstance(element, Words) else 'fc'}_{self._letters}{index:04}"
 
     def _element(self, index: int, element: Words | ToolCall, status: str, is_empty: bool = False) -> dict[str, Any]:
-        """Returns an element of the output; with `is_empty` as it begins."""
+        """Return an element of the output; with `is_empty`, without its text or arguments."""
         head = {"id": self._identifier(index, element), "status": status}
         if isinstance(element, Words):
             content = [] if is_empty else [self._text(element)]
@@ -118,12 +118,12 @@ class ResponseForm(Form):
         return made
 
     def _within(self, index: int, element: Words | ToolCall) -> dict[str, Any]:
-        """Returns the fields by which events refer to an element."""
+        """Return the fields by which an event refers to an element."""
         within = {"item_id": self._identifier(index, element), "output_index": index}
         return within | ({"content_index": 0} if isinstance(element, Words) else {})
 
     def _opened(self, reply: Reply, index: int) -> bytes:
-        """Returns the events with which an element begins."""
+        """Return the events that begin an element."""
         self._open, element = index, reply.elements[index]
         begun = self._element(index, element, "in_progress", is_empty=True)
         events = self._event("response.output_item.added", {"output_index": index, "item": begun})
@@ -139,7 +139,7 @@ class ResponseForm(Form):
         return self._event("response.output_text.delta", fields | {"logprobs": self._logprobs(piece.chances)})
 
     def _closed(self, reply: Reply, status: str) -> bytes:
-        """Returns the events with which the element that has begun ends, if there is one."""
+        """Return the events that end the current element; empty if there is none."""
         if self._open is None:
             return b""
         index, self._open = self._open, None

@@ -1,4 +1,4 @@
-"""Reads how the tokens of a reply are chosen, and what it must be: fields that all requests for texts have."""
+"""Reads the fields that all requests for texts share: sampling options, stop texts, the grammar of the reply."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nnefc.serving.text.fields import integer, invalid, is_number, number, text
 __all__ = ["MAX_LOGPROBS", "grammar_of", "sampling_of", "stop_of"]
 
 MAX_LOGPROBS = 20
-"""Of the likeliest tokens whose probabilities come with each token."""
+"""Maximum number of likeliest tokens whose log probabilities are sent with each token."""
 _MAX_STOPS = 16
 _MAX_STOP_SIZE = 1024
 
 
 def sampling_of(given: Mapping[str, Any]) -> Sampling:
-    """Returns how tokens are chosen.
+    """Return the sampling options.
 
     Raises:
-        Refused: a field of a wrong type or out of range.
+        Refused: a field is of a wrong type or out of range.
     """
     temperature = number(given, "temperature", 0, 2)
     made: Sampling = {"temperature": 1.0 if temperature is None else temperature}
@@ -74,15 +74,18 @@ def stop_of(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def grammar_of(given: Mapping[str, Any], form: Any, form_name: str) -> tuple[str, Any] | None:
-    """Returns what a reply must be: by a form, or as vLLM's and llama.cpp's servers have it.
+    """Return the kind and the source of the grammar that a reply must follow; None for none.
+
+    The request may give it as OpenAI's response format, or by `guided_json`, `guided_regex` and `grammar` as for the
+    servers of vLLM and llama.cpp. The kind is `json`, `regex` or `gbnf`; the source of any JSON is None.
 
     Args:
         given: the request.
-        form: as `response_format` of a conversation is.
-        form_name: the field that has it.
+        form: the response format, as the field `response_format` of chat completions.
+        form_name: the field that `form` is from, for errors.
 
     Raises:
-        Refused: a field of a wrong type, or several that exclude each other.
+        Refused: a field is of a wrong type, or several fields give a grammar.
     """
     found: list[tuple[str, Any]] = []
     for name, kind in (("guided_regex", "regex"), ("grammar", "gbnf")):

@@ -1,4 +1,4 @@
-"""Keeps responses in memory, for requests that go on with them."""
+"""Stores responses in memory, so that later requests can continue them by `previous_response_id`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from nnefc.serving.text.response_fields import Entries
 __all__ = ["StoredResponses"]
 
 _OVERHEAD = 1024
-"""Bytes that a response takes besides its JSON, about."""
+"""Approximate bytes that a stored response takes in addition to its JSON."""
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """A response.
+    """A stored response.
 
     Attributes:
-        previous: the response that it goes on with.
-        entries: JSON of the input of its request.
-        response: its JSON.
+        previous: the identifier of the response that it continues; None for none.
+        entries: the input of its request, as JSON.
+        response: the response, as JSON.
     """
 
     previous: str | None
@@ -37,11 +37,11 @@ class _Stored:
 
 
 class StoredResponses:
-    """Responses by their identifiers, the one used longest ago first.
+    """Stored responses by identifier; the least recently used ones are dropped.
 
     Attributes:
-        budget: bytes that they may take together; what exceeds it is dropped, those used longest ago first.
-        size: bytes that they take.
+        budget: maximum bytes of all responses.
+        size: bytes of all responses.
     """
 
     def __init__(self, budget: int) -> None:
@@ -52,7 +52,7 @@ class StoredResponses:
         return len(self._stored)
 
     def add(self, response: Mapping[str, Any], entries: Entries) -> None:
-        """Stores a response with the input of its request, unless it alone exceeds the budget."""
+        """Store a response with the input of its request, unless these alone exceed the budget."""
         texts = (json.dumps(each).encode() for each in (entries, response))
         new = _Stored(response["previous_response_id"], *texts)
         if new.size > self.budget:
@@ -63,10 +63,10 @@ class StoredResponses:
             self.size -= self._stored.pop(next(iter(self._stored))).size
 
     def response(self, identifier: str) -> bytes:
-        """Returns the JSON of a response.
+        """Return the JSON of a response.
 
         Raises:
-            Refused: it is not there, or not any more.
+            Refused: the response was never stored, or has been dropped.
         """
         return self._found(identifier).response
 
@@ -80,7 +80,7 @@ class StoredResponses:
         return found
 
     def remove(self, identifier: str) -> None:
-        """Forgets a response.
+        """Delete a response.
 
         Raises:
             Refused: as :meth:`response`.
@@ -89,10 +89,10 @@ class StoredResponses:
         del self._stored[identifier]
 
     def conversation(self, identifier: str | None) -> list[Mapping[str, Any]]:
-        """Returns the inputs and outputs of a response and of those that it goes on with, in their order.
+        """Return the inputs and outputs of a response and of those that it continues, the oldest first.
 
         Raises:
-            Refused: one of these is not there, or not any more.
+            Refused: one of these was never stored, or has been dropped.
         """
         parts: list[Entries] = []
         while identifier is not None:
@@ -105,7 +105,7 @@ class StoredResponses:
         return [entry for part in reversed(parts) for entry in part]
 
     def _found(self, identifier: str) -> _Stored:
-        """Returns a response, which counts as used."""
+        """Return a response, and make it the most recently used one."""
         if identifier not in self._stored:
             raise Refused(FailureKind.NOT_FOUND, f"there is no response {identifier[:100]!r}, or not any more")
         found = self._stored[identifier] = self._stored.pop(identifier)

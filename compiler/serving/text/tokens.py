@@ -1,4 +1,4 @@
-"""Answers requests for the tokens of texts and conversations, and the texts of tokens, in the form of vLLM's server."""
+"""Answers requests to tokenize texts or conversations and to detokenize tokens, in the format of vLLM's server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["detokenized", "tokenized"]
 
 
 async def tokenized(model: TextModel | EncoderModel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a request for the tokens of a `prompt`, or of `messages` with what comes before the reply.
+    """Return the answer to a request to tokenize a `prompt`, or `messages` with the beginning of the reply.
 
     Raises:
-        Refused: a field is wrong, or an encoder is asked for the tokens of messages.
+        Refused: a field is wrong, or `messages` are given for an encoder.
     """
     if isinstance(model, TextModel) and given.get("messages") is not None:
         (tokens,) = await asyncio.to_thread(tokens_of, model, asked_of_chat(given, model.template))
@@ -32,10 +32,10 @@ async def tokenized(model: TextModel | EncoderModel, given: Mapping[str, Any]) -
 
 
 async def detokenized(model: TextModel | EncoderModel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a request for the text of `tokens`.
+    """Return the answer to a request to detokenize `tokens`.
 
     Raises:
-        Refused: they are no list of tokens.
+        Refused: `tokens` is not a list of tokens of the model.
     """
     tokens = given.get("tokens")
     if not isinstance(tokens, list) or not all(type(each) is int for each in tokens):

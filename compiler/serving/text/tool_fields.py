@@ -1,4 +1,4 @@
-"""Reads which tools a model may call, and which it must."""
+"""Reads the fields of a request that say which tools a model may or must call."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 
 @dataclass(frozen=True)
 class Tools:
-    """The functions that a model may call.
+    """The tools of a request.
 
     Attributes:
-        listed: as the chat template takes them, all that the request has.
-        functions: those of which calls are found, each with `name`.
-        choice: whether the model chooses, or must call one.
-        is_single: whether a reply has one call at most.
+        listed: all tools of the request, for the chat template.
+        functions: those that the model may call, each with `name`.
+        choice: "auto": the model decides whether to call one; "required": it must.
+        is_single: whether a reply has at most one call.
     """
 
     listed: Sequence[Mapping[str, Any]]
@@ -33,10 +33,10 @@ class Tools:
 
 
 def tools_of(given: Mapping[str, Any]) -> Tools | None:
-    """Returns the tools of a request; None where there are none, or none may be called.
+    """Return the tools of a request; None if it has none, or none may be called.
 
     Raises:
-        Refused: a field of a wrong type, or a choice that is no function.
+        Refused: a field is of a wrong type, or "tool_choice" names a function that is not in "tools".
     """
     listed = given.get("tools")
     if listed is not None and (not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed)):
