@@ -18,13 +18,17 @@ from .tensors import DTYPES, RunError, Tensor
 __all__ = ["address_of", "as_array", "copied", "float32_of_bfloat16", "returned", "source_of", "target_for", "trimmed"]
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
-"""Makes an array of a shape and an element type, whose elements have any values."""
+"""Makes an array of a shape and an element type, with uninitialized elements."""
 
 _DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
 
 def as_array(tensor: Tensor, value: Any) -> np.ndarray:
-    """The value as an array, without a copy where it has its elements in memory."""
+    """Return an input as a NumPy array, without a copy if it is already in host memory.
+
+    Raises:
+        RunError: NumPy cannot read the value.
+    """
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, Mapping):
@@ -33,7 +37,7 @@ def as_array(tensor: Tensor, value: Any) -> np.ndarray:
         if hasattr(value, "__dlpack__"):
             return _lent(tensor, value) if tensor.dtype == "bfloat16" else np.from_dlpack(value)
         return np.asarray(value, np.object_ if tensor.dtype == "string" else None)
-    except Exception as error:  # of the other library, whose errors may be its own
+    except Exception as error:  # the array's library may raise any type of error
         raise RunError(
             f'input "{tensor.name}" is a {type(value).__name__} that NumPy cannot read ({error}): pass an array in the '
             "machine's own memory; bfloat16 as uint16 bit patterns"
@@ -41,7 +45,13 @@ def as_array(tensor: Tensor, value: Any) -> np.ndarray:
 
 
 def source_of(tensor: Tensor, value: Any, role: str = "input") -> np.ndarray:
-    """The input, or a state, as a dense array of the right type, row-major: itself if it is one, else a copy."""
+    """Return an input or state as a dense row-major array: the value itself if it is one, else a copy.
+
+    Strings are encoded as nnefc_string. `role` is "input" or "state", for messages.
+
+    Raises:
+        RunError: the value has another element type or shape than `tensor`.
+    """
     array = value if type(value) is np.ndarray else as_array(tensor, value)
     if tensor.dtype == "string":
         return encoded(tensor, array)
@@ -51,7 +61,11 @@ def source_of(tensor: Tensor, value: Any, role: str = "input") -> np.ndarray:
 
 
 def target_for(tensor: Tensor, value: Any, empty: Empty = np.empty) -> np.ndarray:
-    """Returns the array to write an output into: the caller's, which must be fit for it, or one that `empty` makes."""
+    """Return the array that a run writes an output to: the caller's `value`, or for None one that `empty` makes.
+
+    Raises:
+        RunError: the caller's array does not match `tensor`, or is not dense, row-major and writable.
+    """
     if value is None:
         return room_for(tensor) if tensor.dtype == "string" else empty(tensor.shape, DTYPES[tensor.dtype])
     array = value if isinstance(value, np.ndarray) else _lent_for_writing(tensor, value)
@@ -63,18 +77,18 @@ def target_for(tensor: Tensor, value: Any, empty: Empty = np.empty) -> np.ndarra
 
 
 def returned(out: Sequence[Any], results: list[Any]) -> list[Any]:
-    """Returns the outputs: the caller's arrays where given, else new ones."""
+    """Return the outputs: the caller's arrays where `out` has them, else the arrays of `results`."""
     for number, given in enumerate(out):
         if given is not None:
             result = results[number]
-            if isinstance(result, np.ndarray) and result.dtype.hasobject:  # strings: the library did not write there
+            if isinstance(result, np.ndarray) and result.dtype.hasobject:  # strings have to be copied
                 given[...] = result
             results[number] = given
     return results
 
 
 def copied(tensor: Tensor, found: Any, empty: Empty) -> np.ndarray:
-    """Copies an output from the session's memory to an array that `empty` makes."""
+    """Copy an output from the session's memory, an :class:`OutputStruct`, to an array that `empty` makes."""
     shape = tuple(found.shape[: len(tensor.shape)])
     if tensor.dtype == "string":
         strings = room_for(Tensor(tensor.name, tensor.dtype, shape))
@@ -87,24 +101,28 @@ def copied(tensor: Tensor, found: Any, empty: Empty) -> np.ndarray:
 
 
 def trimmed(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns the part of an output that a run has written."""
+    """Return the part of an output that a run has written; `shape` is that of the part."""
     return array if array.shape == shape else array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 def address_of(array: Any) -> int:
-    """Returns the address of a dense NumPy array's elements, five times as fast as `array.ctypes`."""
+    """Return the address of a dense NumPy array's elements; five times as fast as `array.ctypes`."""
     try:
         return ctypes.addressof(c_char.from_buffer(array))
-    except (TypeError, ValueError):  # an array that may not be written, one without elements
+    except (TypeError, ValueError):  # the array is read-only, or has no elements
         return int(array.ctypes.data)
 
 
-# Libraries whose arrays do not change, which they do not say by DLPack.
+# Libraries with immutable arrays that DLPack does not report as read-only.
 _IMMUTABLE = ("jax", "jaxlib", "pyarrow", "tensorflow")
 
 
 def _lent_for_writing(tensor: Tensor, value: Any) -> np.ndarray:
-    """The memory of another library's array."""
+    """Return another library's array as a NumPy array in the same memory, to be written.
+
+    Raises:
+        RunError: the array has no DLPack, or may not be written.
+    """
     kind = type(value).__name__
     if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
         raise RunError(f'out for "{tensor.name}" is a {kind}, neither a NumPy array nor another with __dlpack__')
@@ -112,12 +130,12 @@ def _lent_for_writing(tensor: Tensor, value: Any) -> np.ndarray:
         raise RunError(f'out for "{tensor.name}" is a {kind}, which cannot be written: use np.empty, or omit out')
     try:
         return _lent(tensor, value)
-    except Exception as error:  # of the other library, whose errors may be its own
+    except Exception as error:  # the array's library may raise any type of error
         raise RunError(f'out for "{tensor.name}" is a {kind} that cannot be written ({error})') from error
 
 
 class _Lent:
-    """Another library's array in the host's memory, as NumPy wants to be shown it; NumPy's array keeps this."""
+    """Another library's array in host memory, with NumPy's `__array_interface__`; NumPy's array keeps it alive."""
 
     def __init__(self, shown: Shown, typestr: str) -> None:
         self._owner = shown.owner
@@ -134,9 +152,12 @@ class _Lent:
 
 
 def _lent(tensor: Tensor, value: Any) -> np.ndarray:
-    """Another library's array as one of NumPy's, which may be written where that may be; bfloat16 as uint16.
+    """Return another library's array in host memory as a NumPy array, writable if the other is; bfloat16 as uint16.
 
-    NumPy's own `from_dlpack` knows no bfloat16, and takes arrays of libraries with the older DLPack for read-only.
+    NumPy's own `from_dlpack` does not support bfloat16, and treats unversioned DLPack capsules as read-only.
+
+    Raises:
+        RunError: the array is not in host memory, or its element type does not exist in NumPy.
     """
     if value.__dlpack_device__()[0] not in HOST_DEVICES:
         raise RunError("it is not in the host's memory")
@@ -152,5 +173,5 @@ def _lent(tensor: Tensor, value: Any) -> np.ndarray:
 
 
 def float32_of_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """bfloat16 as its bits in uint16, the upper halves of float32, as float32."""
+    """Return float32 of bfloat16 bit patterns in uint16, the upper 16 bits of float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -1,4 +1,4 @@
-"""Calls the function of a library for conversations: their text by the model's chat template."""
+"""Renders conversations by the chat template of a library, its function `nnefc_chat`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 class TemplateRefused(RunError):
-    """A conversation that the chat template refuses, or that takes too much to render."""
+    """A conversation that the chat template refuses, or whose rendering exceeds a limit of memory or steps."""
 
 
 class _String(Structure):
@@ -62,11 +62,11 @@ def rendered(
     add_generation_prompt: bool,
     variables: Mapping[str, Any],
 ) -> str:
-    """Returns the text of a conversation.
+    """Render a conversation; arguments as in :meth:`Model.chat_text`.
 
     Raises:
         TemplateRefused: the template refuses the conversation, or exceeds a limit.
-        RunError: the library has no function for it, or there is not enough memory.
+        RunError: the library has no chat template, or there is not enough memory.
     """
     function = library.function("nnefc_chat")
     array = (_Message * len(messages))(*(_Message(more=_json(message)) for message in messages))

@@ -33,15 +33,13 @@ def _conversion(tensor: Tensor) -> str:
 
 
 def _new_array(tensor: Tensor) -> str:
-    """Returns a hint for creating an array that an output can be written into."""
+    """Return a hint: the call of NumPy that makes an array for an output."""
     name = "object_" if tensor.dtype == "string" else DTYPES[tensor.dtype].name
     return f"make it with np.empty({tensor.shape}, np.{name})"
 
 
 def _way_between(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """Returns a hint for bringing an array to the wanted shape, by transposing (NHWC to NCHW) or reshaping; empty if
-    impossible.
-    """
+    """Return a hint how to transpose (NHWC to NCHW) or reshape an array to the wanted shape; empty if impossible."""
     if math.prod(given) != math.prod(wanted):
         return ""
     reshape = f".reshape({wanted})"
@@ -50,7 +48,7 @@ def _way_between(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     if sorted(_without_ones(given)) != sorted(_without_ones(wanted)):
         return f"; if the order of elements is right, use {reshape}"
     axes = list(range(len(given)))
-    for order in (  # channels last → first, first → last, without a batch the same, reversed
+    for order in (  # channels last → first, first → last, both again for arrays without a batch, all axes reversed
         [*axes[:1], *axes[-1:], *axes[1:-1]],
         [*axes[:1], *axes[2:], *axes[1:2]],
         [*axes[-1:], *axes[:-1]],
@@ -68,7 +66,17 @@ def _without_ones(shape: tuple[int, ...]) -> list[int]:
 
 
 def refuse_nan(role: str, tensors: tuple[Tensor, ...], arrays: Sequence[np.ndarray], cause: str = "") -> None:
-    """Refuse NaN; `cause` goes on with the message."""
+    """Raise an error if an array has NaN.
+
+    Args:
+        role: "input" or "output", for the message.
+        tensors: of the model.
+        arrays: one for each tensor.
+        cause: the end of the message.
+
+    Raises:
+        RunError: an array has NaN.
+    """
     for tensor, array in zip(tensors, arrays, strict=True):
         if tensor.dtype == "bfloat16":
             found = (array.view(np.uint16) & 0x7FFF) > 0x7F80

@@ -38,16 +38,26 @@ __all__ = [
     "shown_by_capsule",
 ]
 
-KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of element types, NumPy's → DLPack's
+KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # NumPy's kind of an element type → DLPack's type code
 BFLOAT = 4
-CUDA, CUDA_MANAGED = 2, 13  # of DLPack's kinds of devices, those whose memory a GPU has
-HOST_DEVICES = (1, 3, 11)  # and those whose memory is the host's: pageable, pinned for CUDA, pinned for ROCm
+CUDA, CUDA_MANAGED = 2, 13  # DLPack's device types with GPU memory
+HOST_DEVICES = (1, 3, 11)  # and those with host memory: pageable, pinned for CUDA, pinned for ROCm
 ORDER = "<" if sys.byteorder == "little" else ">"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """Description of another library's array by DLPack; `strides` are in elements, None for row-major."""
+    """The description of another library's array.
+
+    Attributes:
+        address: of the first element.
+        kind: NumPy's kind of the element type, "bfloat", or "?" if it is neither.
+        element_bytes: of an element.
+        shape: of the array.
+        strides: in elements; None: row-major.
+        read_only: whether the array may not be written.
+        owner: keeps the memory alive.
+    """
 
     address: int
     kind: str
@@ -100,8 +110,14 @@ _new_capsule = PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_N
 
 
 def shown_by_capsule(capsule: Any, value: Any) -> Shown:
-    """By a capsule, which stays as it is and is kept: it frees what it has when it goes."""
-    read_only = False  # the older version is for arrays that may be written
+    """Return the description of an array by a DLPack capsule.
+
+    The capsule is not consumed: the description keeps it, and the capsule frees its memory when it is deleted.
+
+    Raises:
+        RunError: the capsule has an unknown version of DLPack.
+    """
+    read_only = False  # unversioned capsules have no flag for it
     if _capsule_has_name(id(capsule), _DLTENSOR_VERSIONED):
         pointer = _capsule_pointer(id(capsule), _DLTENSOR_VERSIONED)
         versioned = ctypes.cast(pointer, POINTER(_DlVersioned)).contents
@@ -117,7 +133,7 @@ def shown_by_capsule(capsule: Any, value: Any) -> Shown:
     return Shown(address, kind, tensor.bits * tensor.lanes // 8, shape, strides, read_only, (capsule, value))
 
 
-# What capsules show that others have taken over, by their addresses, until those are done with it.
+# Structs of capsules that other libraries use, by address; removed when the other library calls the deleter.
 _shown_to_others: dict[int, tuple[_DlManaged, Any, Any]] = {}
 
 
@@ -126,7 +142,7 @@ def _forget(address: int) -> None:
 
 
 def _drop_capsule(capsule: int) -> None:
-    if _capsule_has_name(capsule, _DLTENSOR):  # it has not been consumed
+    if _capsule_has_name(capsule, _DLTENSOR):  # the consumer of a capsule renames it
         _forget(_capsule_pointer(capsule, _DLTENSOR))
 
 
@@ -134,7 +150,7 @@ _forget_native, _drop_native = _Deleter(_forget), _Deleter(_drop_capsule)
 
 
 def capsule_of(array: Any, code: int) -> Any:
-    """A capsule of DLPack's for the `DeviceArray` that is given, which it keeps."""
+    """Return a DLPack capsule of a `DeviceArray`, which is kept alive by it; `code` is DLPack's type code."""
     rank = len(array.shape)
     sizes = (c_int64 * (2 * rank + 1))(*array.shape)
     step = 1

@@ -1,6 +1,6 @@
 """Reads weights files encrypted with AES-256-GCM, and decrypts them into memory that is not backed by a file.
 
-The layout is that of `targets/link/encrypted_weights.py`, which writes them.
+`targets/link/encrypted_weights.py` writes these files, and documents their layout.
 """
 
 from __future__ import annotations
@@ -18,53 +18,57 @@ from .tensors import LoadError
 __all__ = ["DecryptedWeights", "WeightsKey", "decrypted_weights"]
 
 WeightsKey = bytes | str | os.PathLike[str] | Callable[[Path], bytes]
-"""The 32 bytes of a key, a file of these, or what returns them for the path of a weights file if it is encrypted."""
+"""A key of 32 bytes, a file with the key, or a function that returns the key for the path of an encrypted file."""
 
 _MAGIC, _VERSION, _HEADER_BYTES = b"NNEFCWTS", 3, 4096
-_PREAMBLE = struct.Struct("<8sIIQ8x11s5x")  # 48 bytes, which two tags of 16 follow
+_PREAMBLE = struct.Struct("<8sIIQ8x11s5x")  # 48 bytes, followed by two tags of 16 bytes
 _TAG_BYTES, _KEY_BYTES = 16, 32
 _PART = 1 << 20
 
 
 class DecryptedWeights:
-    """Constants in memory of this process alone, aligned to a page.
+    """Constants in private memory of this process, aligned to a page.
 
     Attributes:
         size: in bytes.
-        address: where they are, until :meth:`close`.
+        view: the memory, with room for a cipher block after the constants.
+        address: of the memory, valid until :meth:`close`.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        bytes_ = size + _TAG_BYTES  # the cipher wants room for a block more than it writes
+        bytes_ = size + _TAG_BYTES  # the cipher requires a buffer with a block more than it writes
         if hasattr(mmap, "MAP_PRIVATE"):
-            # not shared with what is forked, as Python's own choice would be
+            # Python's default, MAP_SHARED, would share the memory with forked processes
             self._memory = mmap.mmap(-1, bytes_, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         else:
             self._memory = mmap.mmap(-1, bytes_)
-        if hasattr(mmap, "MADV_DONTDUMP"):  # a crash's core file is no location for them
+        if hasattr(mmap, "MADV_DONTDUMP"):  # keep the decrypted constants out of core dumps
             self._memory.madvise(mmap.MADV_DONTDUMP)
         self.view = memoryview(self._memory)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self.view.release()
         self._memory.close()
 
 
 def decrypted_weights(path: Path, key: WeightsKey | None, content: Path | None = None) -> DecryptedWeights | None:
-    """Returns the decrypted content of an encrypted weights file; None if the file is not encrypted, or missing.
+    """Return the decrypted content of an encrypted weights file; None if the file is not encrypted, or missing.
 
-    `content` is where it is read, if not at `path`.
+    Args:
+        path: of the weights file, for messages and for the function `key`.
+        key: by which it is encrypted; None: it must not be encrypted.
+        content: the file to read, a copy; None: `path`.
 
     Raises:
-        LoadError: there is no key or not the right one, the file is damaged or cannot be read, or it is not encrypted
-            but there is a key (a function may be asked for none).
+        LoadError: the file is encrypted and the key is missing or wrong; the file is damaged or cannot be read; or it
+            is not encrypted although a key, not a function, is given.
     """
     try:
         with open(content or path, "rb", buffering=0, opener=_without_waiting) as file:
-            header = file.read(_PREAMBLE.size + 2 * _TAG_BYTES) or b""  # None: a pipe whose writer has not written
+            header = file.read(_PREAMBLE.size + 2 * _TAG_BYTES) or b""  # None: a pipe without data yet
             if header[:12] != struct.pack("<8sI", _MAGIC, _VERSION):
                 if key is None or callable(key):
                     return None
@@ -75,13 +79,13 @@ def decrypted_weights(path: Path, key: WeightsKey | None, content: Path | None =
                 )
             return _decrypted(path, file, header, _bytes_of(key, path))
     except OSError as error:
-        if key is None:  # the library says what is wrong with it
+        if key is None:  # the library itself reports that the file cannot be read
             return None
         raise LoadError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opens a file as usual; a pipe would have it wait for a writer."""
+    """Open a file without blocking: opening a pipe would wait for a writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -104,8 +108,8 @@ def _decrypted(path: Path, file: Any, header: bytes, key: bytes) -> DecryptedWei
         file.seek(_HEADER_BYTES)
         part, at = memoryview(bytearray(_PART)), 0
         while at < count and (read := file.readinto(part)) > 0:
-            with made.view[at:] as location:
-                at += decryptor.update_into(part[: min(read, count - at)], location)
+            with made.view[at:] as target:
+                at += decryptor.update_into(part[: min(read, count - at)], target)
         decryptor.finalize()
     except wrong:
         made.close()
@@ -117,7 +121,11 @@ def _decrypted(path: Path, file: Any, header: bytes, key: bytes) -> DecryptedWei
 
 
 def _bytes_of(key: WeightsKey, path: Path) -> bytes:
-    """The key itself."""
+    """Return the 32 bytes of a key.
+
+    Raises:
+        LoadError: the key's file cannot be read, or the key has another length.
+    """
     if callable(key):
         found, name = key(path), "what the function weights_key returns"
     elif isinstance(key, (bytes, bytearray)):
@@ -134,7 +142,13 @@ def _bytes_of(key: WeightsKey, path: Path) -> bytes:
 
 
 def _cryptography() -> tuple[Callable[[bytes, bytes, bytes, bytes], Any], type[Exception]]:
-    """What makes a decryptor of a key, a nonce, a tag and additional data; and what it raises of a wrong tag."""
+    """Return a function that makes a decryptor, and the error that the decryptor raises for a wrong tag.
+
+    The function takes the key, the nonce, the tag and the additional authenticated data.
+
+    Raises:
+        LoadError: the package `cryptography` is not installed.
+    """
     try:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes

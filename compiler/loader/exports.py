@@ -14,7 +14,7 @@ from typing import Protocol
 __all__ = ["missing_export"]
 
 _MAX_STEPS = 1 << 20
-"""In tables of a file, which may be wrong."""
+"""Maximum entries of a table that are read, since the file may be damaged or hostile."""
 
 
 class _Bytes(Protocol):
@@ -26,10 +26,10 @@ class _Bytes(Protocol):
 
 
 def missing_export(content: _Bytes, names: Sequence[str]) -> str | None:
-    """The first of some names that a library for Linux, macOS or Windows does not export; None if it has all.
+    """Return the first of `names` that a library for Linux, macOS or Windows does not export; None if it exports all.
 
     Raises:
-        ValueError: its tables cannot be read.
+        ValueError: the tables of the library cannot be read.
     """
     try:
         exported = {b"\x7fELF": _elf, b"\xcf\xfa\xed\xfe": _mach_o}.get(content[:4], _pe)(content, names)
@@ -40,7 +40,14 @@ def missing_export(content: _Bytes, names: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class _Image:
-    """A library of either width and order: its segments in memory, by address, size and offset."""
+    """A library file.
+
+    Attributes:
+        content: of the file.
+        order: of bytes, as for `struct`.
+        wide: whether it is a 64-bit file.
+        segments: the address, the size and the file offset of each.
+    """
 
     content: _Bytes
     order: str
@@ -52,14 +59,23 @@ class _Image:
         return layout.unpack(self.content[offset : offset + layout.size])
 
     def offset(self, address: int) -> int:
-        """Returns the file offset of an address."""
+        """Return the file offset of an address.
+
+        Raises:
+            ValueError: no segment has the address.
+        """
         for begin, size, offset in self.segments:
             if begin <= address < begin + size:
                 return address - begin + offset
         raise ValueError("an address is in no segment")
 
     def symbol(self, table: int, strings: int, number: int) -> str:
-        """The name of a symbol, if it is defined and others see it, else nothing."""
+        """Return the name of a symbol if it is defined and visible to other libraries, else an empty text.
+
+        Args:
+            table, strings: addresses of the symbol table and the string table.
+            number: of the symbol.
+        """
         if self.wide:
             name, kind, _, section = self.read("IBBH", self.offset(table) + 24 * number)
         else:
@@ -112,7 +128,7 @@ def _elf(content: _Bytes, names: Sequence[str]) -> set[str]:
 
 
 def _in_gnu_hash(file: _Image, tags: dict[int, int], name: bytes) -> Iterator[int]:
-    """The numbers of symbols that may have this name."""
+    """Yield the numbers of the symbols that may have a name, those with its hash."""
     at = file.offset(tags[_GNU_HASH])
     buckets, first, words, _ = file.read("IIII", at)
     if not buckets:
@@ -202,6 +218,6 @@ _MAX_NAME = 256
 
 
 def _text(content: _Bytes, start: int) -> str:
-    """A text that ends with a zero, as far as names of interest may be long."""
+    """Return a zero-terminated text, truncated to more characters than any name of interest has."""
     part = content[start : start + _MAX_NAME]
     return part.partition(b"\0")[0].decode("latin-1")

@@ -1,4 +1,4 @@
-"""Checks library files before they are loaded: format, machine, completeness; and reads their metadata."""
+"""Checks library files before they are loaded, for their format, machine and completeness, and reads their metadata."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .tensors import LoadError
 
 __all__ = ["check_file", "labels_of", "next_to", "weights_next_to"]
 
-# sys.platform → whose libraries load. Not platform.system(), which asks a service of Windows' that may not answer.
+# sys.platform → the system whose libraries load. platform.system() may hang on Windows, where it asks a service.
 _SYSTEMS = {"android": "Linux", "darwin": "macOS", "linux": "Linux", "win32": "Windows"}
 
-_MACHINES = {  # e_machine of ELF → bits → what Python's platform.machine() calls it
+_MACHINES = {  # e_machine of ELF → bits → the name in Python's platform.machine()
     3: {32: "i686"},
     40: {32: "armv7l"},
     62: {64: "x86_64"},
@@ -36,14 +36,16 @@ _SUFFIXES = {"Linux": ".so", "macOS": ".dylib", "Windows": ".dll"}
 
 
 def check_file(path: Path, content: Path | None = None) -> None:
-    """Read a file before the system's loader does, whose messages say little, and which runs code of any library.
+    """Check that a file is a complete library of a network for this machine, without loading it.
+
+    The system's loader would run the initializers of any library, and its messages say little.
 
     Args:
-        path: what it is called.
-        content: where what it contains is read, if not there.
+        path: of the library, for messages.
+        content: the file to read, a copy; None: `path`.
 
     Raises:
-        LoadError: it is no whole library of a network for this machine.
+        LoadError: the file is something else, or damaged.
     """
     system = _SYSTEMS.get(sys.platform)
     try:
@@ -67,7 +69,11 @@ def check_file(path: Path, content: Path | None = None) -> None:
 
 
 def _check_kind(path: Path, header: bytes, system: str) -> None:
-    """Refuse files that are no shared libraries of this system, and say what they are."""
+    """Check that a file is a shared library for this system.
+
+    Raises:
+        LoadError: it is not; the message says what it is.
+    """
     write = f"write a shared one, nnefc compile MODEL -o {path.stem}{_SUFFIXES[system]}"
     if header.startswith(b"!<arch>\n"):
         raise LoadError(f"{path} is a static library, to be linked into a program: {write}")
@@ -92,7 +98,10 @@ def _model_text(path: Path) -> str:
 
 
 def _machine(header: bytes) -> tuple[str, str] | None:
-    """The system and the processor that a library is for; None for other files. :func:`_check_elf` says more of ELF."""
+    """Return the system and the processor that a library is for; None for other files.
+
+    The processor of ELF files is empty: :func:`_check_elf` checks it.
+    """
     if header[:4] == b"\x7fELF" and len(header) >= 20 and header[4] in (1, 2) and header[5] in (1, 2):
         return "Linux", ""
     if header[:4] == b"\xcf\xfa\xed\xfe" and len(header) >= 8:
@@ -109,7 +118,7 @@ def _machine(header: bytes) -> tuple[str, str] | None:
 
 
 def _processor() -> str:
-    """Returns the processor that this Python runs on; on Windows the one that Python was built for, which may be
+    """Return the processor that this Python runs on; on Windows, the one that it was built for and that may be
     emulated.
     """
     name = (
@@ -140,13 +149,20 @@ def _check_elf(path: Path, header: bytes) -> None:
 
 
 def _same_machine(name: str, here: str) -> bool:
-    """Returns whether libraries for `name` load here; a 32-bit Python may run on a 64-bit system of the same family."""
+    """Return whether libraries for the machine `name` load on `here`.
+
+    A 32-bit Python loads 32-bit libraries on a 64-bit system of the same family.
+    """
     families = ({"i686", "i586", "i386", "x86_64"}, {"armv7l", "armv8l", "armv6l", "aarch64"})
     return name == here or (struct.calcsize("P") == 4 and any(name in f and here in f for f in families))
 
 
 def _check_segments(path: Path, file: Any, header: bytes, size: int) -> None:
-    """Refuse a file that ends before its segments do: mapping it would end the process with a bus error."""
+    """Check that a file has all of its segments: mapping a truncated file would end the process with a bus error.
+
+    Raises:
+        LoadError: the file is truncated.
+    """
     wide, order = header[4] == 2, "<" if header[5] == 1 else ">"
     if len(header) < (64 if wide else 52):
         raise LoadError(f"{path} is cut off: copy it again")
@@ -166,11 +182,15 @@ def _check_segments(path: Path, file: Any, header: bytes, size: int) -> None:
 
 
 _EXPORTS = ("describe", "create", "destroy", "run", "reset", "last_error", "status_name")
-"""Functions that all networks have, after `nnefc_`."""
+"""Functions that libraries of all versions export, without the prefix `nnefc_`."""
 
 
 def _check_exports(path: Path, file: Any) -> None:
-    """Refuse a library that is no network's: its constructors would run when it is opened."""
+    """Check that a library has a network's functions: opening another one would run its constructors.
+
+    Raises:
+        LoadError: it has not, or its tables of symbols are damaged.
+    """
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         try:
             missing = missing_export(content, [f"nnefc_{name}" for name in _EXPORTS])
@@ -185,7 +205,13 @@ _PART = 1 << 20
 
 
 def _check_seal(path: Path, file: Any, size: int) -> None:
-    """Compare what is not constants with its checksum, if there is one; the library compares the constants itself."""
+    """Compare the file's checksum, if it has one, with its content without the constants.
+
+    The library itself checks the constants (`nnefc_check`).
+
+    Raises:
+        LoadError: the checksum is wrong.
+    """
     if size < _SEAL.size:
         return
     end = size - _SEAL.size
@@ -202,30 +228,35 @@ def _check_seal(path: Path, file: Any, size: int) -> None:
         raise LoadError(f"{path} is damaged, or was changed after it was written: its checksum is wrong; copy it again")
 
 
-_RECORD = b"\x89nnefc record\r\n\x01"  # of the description that stands in the file as text
+_RECORD = b"\x89nnefc record\r\n\x01"  # begins the text metadata, JSON, within the library file
 
 
 def labels_of(path: Path) -> dict[str, tuple[int | str, ...]]:
-    """Returns the labels of output columns, which are in the library's text metadata alone."""
+    """Return the labels of output columns by output; they are in the text metadata, not in `nnefc_describe`."""
     return {name: tuple(labels) for name, labels in _text_of(path, b'"labels"').get("labels", {}).items()}
 
 
 def weights_next_to(path: Path, content: Path | None = None) -> Path | None:
-    """The weights file that a library looks for in its folder, found without loading it; None if it needs none.
+    """Return the weights file that a library looks for in its folder, without loading it; None if it needs none.
 
-    `content` is where the library is read, if not at `path`.
+    Args:
+        path: of the library.
+        content: the file to read, a copy; None: `path`.
+
+    Raises:
+        LoadError: as :func:`_text_of`.
     """
     name = _text_of(content or path, b'"weights"').get("weights")
     return next_to(path, Path(name).name) if isinstance(name, str) and name else None
 
 
 def next_to(path: Path, name: str) -> Path:
-    """Returns the path of a file next to a library, whose path may be a symbolic link."""
+    """Return the path of a file in the folder of a library, with symbolic links of the library's path resolved."""
     return Path(os.path.realpath(path)).with_name(name)
 
 
 def _text_of(path: Path, wanted: bytes) -> dict[str, Any]:
-    """Returns the text metadata of a library, or an empty result if it has none.
+    """Return the text metadata of a library; empty if it has none, or if `wanted` does not occur in it.
 
     Raises:
         LoadError: the file cannot be read, or the text is damaged.

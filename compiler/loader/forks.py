@@ -1,4 +1,4 @@
-"""Replaces locks in forked children, where a lock held by another thread of the parent is never released."""
+"""Replaces locks in forked processes: a lock that another thread of the parent held would never be released there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ _renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakK
 
 
 def renew_in_children(owner: Any, renew: Callable[[Any], None]) -> None:
-    """Call a function with an object in each forked child, before anything else there. It does not hold the object."""
+    """Call `renew(owner)` at the start of each forked process; `owner` is held by a weak reference."""
     _renewals[owner] = renew
 
 
 def keep_lock(owner: Any, kind: Callable[[], Any], *names: str) -> None:
-    """Give an object locks of its own, `_lock` or of these names, and new ones in a forked child; `kind` makes one."""
+    """Set locks as attributes of `owner`, and replace them in each forked process.
+
+    Args:
+        owner: the object.
+        kind: makes a lock.
+        names: of the attributes; none: `_lock`.
+    """
 
     def renew(one: Any) -> None:
         for name in names or ("_lock",):

@@ -1,12 +1,14 @@
-"""Generates tokens one after the other with a network that caches its context.
+"""Generates tokens with a language model whose states cache its context.
 
 for token in model.generate([1, 504, 3575], most=100, end=2, temperature=0.7, top_k=40, seed=1):
     print(token)
-for prompt, token in model.generate_all([[1, 504, 3575], [1, 88]], most=100, end=2):   # several side by side
+for prompt, token in model.generate_all([[1, 504, 3575], [1, 88]], most=100, end=2):   # several in parallel
     print(prompt, token)
 
-A network takes tokens, and perhaps the numbers of the `sequences` that they belong to; where it chooses the next token
-itself, also what `Sampler.choice` says. It gives logits, those of the last tokens last, or the next tokens.
+The inputs of such a network are tokens and, if it holds several sequences, the number of each token row's sequence
+(`sequences`); a network that chooses the next token itself may also have inputs for the sampling options
+(:meth:`Sampler.choice`). Its output is either logits, whose last row or rows belong to the last tokens, or the chosen
+next tokens.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from .tensors import DTYPES, RunError, Tensor, listed
 
 __all__ = ["Reader", "Sequences", "common_beginning", "generated", "generated_side_by_side"]
 
-_AT_ONCE = 512
-"""Tokens of a prompt that are read in one run: a longer run is hardly faster, and needs more memory."""
+_CHUNK = 512
+"""Maximum tokens of a prompt that are read in one run: a longer run is hardly faster, and needs more memory."""
 
 
 _CHOICE = ("temperature", "top_k", "top_p", "chance")
@@ -31,17 +33,17 @@ _SEQUENCES = "sequences"
 
 
 class Reader:
-    """Runs a network on tokens.
+    """Runs a language model on tokens, and chooses the next ones.
 
     Args:
-        run: takes arrays, one for each input, and returns the output.
+        run: takes an array for each input, and returns the output.
         inputs, outputs: of the network.
 
     Attributes:
-        takes_sequences: whether several sequences are read side by side.
+        takes_sequences: whether the network holds several sequences.
 
     Raises:
-        RunError: the network has other inputs and outputs.
+        RunError: the inputs and outputs are not those of a language model.
     """
 
     def __init__(self, run: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
@@ -56,10 +58,10 @@ class Reader:
         self._chooses, self._takes_choice = _is_of_integers(outputs), bool({*names} & {*_CHOICE})
 
     def check(self, sampler: Sampler) -> None:
-        """Checks that the network allows a way of choosing tokens.
+        """Check that the network supports the options of a sampler.
 
         Raises:
-            RunError: the network chooses the token, and what is asked for needs the logits.
+            RunError: the network chooses the token itself, but the options need its logits.
         """
         if self._chooses and sampler.needs_logits:
             raise RunError(
@@ -72,10 +74,15 @@ class Reader:
     def after(
         self, rows: Sequence[Sequence[int]], sequences: Sequence[int], samplers: Sequence[Sampler]
     ) -> Sequence[int]:
-        """The tokens that follow some sequences, after as many new ones of each.
+        """Read new tokens of several sequences, and return the token that follows in each.
+
+        Args:
+            rows: the new tokens of each sequence, equally many.
+            sequences: the number of each row's sequence.
+            samplers: of each row.
 
         Raises:
-            RunError: the network chooses the token, and what is asked for needs the logits.
+            RunError: as :meth:`check`.
         """
         for sampler in samplers:
             self.check(sampler)
@@ -85,8 +92,8 @@ class Reader:
         more = [np.array(given[tensor.name], DTYPES[tensor.dtype]) for tensor in others]
         tokens = np.array(rows, DTYPES[first.dtype])
         outer = (*(1,) * (len(first.shape) - 2), len(rows)) if len(first.shape) > 1 else ()
-        for start in range(0, tokens.shape[1], _AT_ONCE):
-            found = np.asarray(self._run(tokens[:, start : start + _AT_ONCE].reshape((*outer, -1)), *more))
+        for start in range(0, tokens.shape[1], _CHUNK):
+            found = np.asarray(self._run(tokens[:, start : start + _CHUNK].reshape((*outer, -1)), *more))
         if self._chooses:
             chosen: list[int] = found.reshape(-1).tolist()
             return chosen
@@ -95,7 +102,7 @@ class Reader:
 
 
 def common_beginning(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns how many tokens two texts begin with in common."""
+    """Return the length of the longest common prefix of two lists of tokens."""
     count = min(len(first), len(second))
     differ = np.flatnonzero(np.asarray(first[:count]) != np.asarray(second[:count]))
     return int(differ[0]) if len(differ) else count
@@ -106,7 +113,7 @@ def _is_of_integers(tensors: Sequence[Tensor]) -> bool:
 
 
 def generated(reader: Reader, tokens: Sequence[int], most: int, end: Sequence[int], sample: Sampler) -> Iterator[int]:
-    """See :meth:`Model.generate`: the tokens that follow one prompt."""
+    """Return the tokens that follow one prompt, as :meth:`Model.generate`."""
     _check_prompt(tokens)
     sample.note(tokens)
     return _tokens(reader, tokens, most, end, sample)
@@ -126,9 +133,10 @@ class Sequences:
     """The sequences of a session.
 
     Attributes:
-        count: how many there are.
-        begin: lets one of them begin again with the first tokens of another one, or of itself: its number, the other's,
-            and how many tokens; returns how many it has then, these or none.
+        count: the number of sequences.
+        begin: called with the numbers of a target and a source sequence and a count: makes the target the first `count`
+            tokens of the source, which may be the target itself. Returns how many tokens the target has then: `count`,
+            or 0 if that is impossible.
     """
 
     count: int
@@ -143,13 +151,15 @@ def generated_side_by_side(
     end: Sequence[int],
     samplers: Sequence[Sampler],
 ) -> Iterator[tuple[int, int]]:
-    """See :meth:`Model.generate_all`.
+    """Return the tokens that follow several prompts, as :meth:`Model.generate_all`.
 
     Args:
-        reader: of the network.
-        prompts: each with a sampler.
+        reader: runs the network.
+        prompts: the tokens of each.
         sequences: of the session.
-        most, end, samplers: of each prompt.
+        most: maximum tokens that follow each prompt.
+        end: the tokens that end it.
+        samplers: of each prompt.
     """
     for tokens, sampler in zip(prompts, samplers, strict=True):
         _check_prompt(tokens)
@@ -164,7 +174,12 @@ def _check_prompt(tokens: Sequence[int]) -> None:
 
 @dataclass
 class _Queue:
-    """Prompts that wait for a location among the sequences of a session, and those that have one."""
+    """The prompts of one call: some have a sequence of the session, others wait for one.
+
+    Attributes:
+        found: the tokens that follow each prompt so far.
+        held: the tokens that each sequence has read.
+    """
 
     reader: Reader
     prompts: Sequence[Sequence[int]]
@@ -173,27 +188,31 @@ class _Queue:
     end: Sequence[int]
     samplers: Sequence[Sampler]
     found: dict[int, list[int]] = field(default_factory=dict)
-    held: dict[int, list[int]] = field(default_factory=dict)  # the tokens that sequences have read
+    held: dict[int, list[int]] = field(default_factory=dict)
 
     def tokens(self) -> Iterator[tuple[int, int]]:
-        """Generates tokens for all prompts: a prompt is read when a sequence is free, and all active sequences advance
-        together.
+        """Yield pairs of a prompt's number and a token that follows it.
+
+        A prompt is read when a sequence is free, and all active sequences advance by a token in one run.
         """
         waiting = iter(range(len(self.prompts) if self.most > 0 else 0))
-        locations: dict[int, int] = {}  # the prompts that have sequences
+        active: dict[int, int] = {}  # prompt → its sequence
         while True:
-            while len(locations) < self.sequences.count and (prompt := next(waiting, None)) is not None:
-                free = (each for each in range(self.sequences.count) if each not in locations.values())
-                locations[prompt] = next(free)
-                known = self._begun(locations[prompt], self.prompts[prompt])
-                yield from self._noted([prompt], [self.prompts[prompt][known:]], locations)
-            if not locations:
+            while len(active) < self.sequences.count and (prompt := next(waiting, None)) is not None:
+                free = (each for each in range(self.sequences.count) if each not in active.values())
+                active[prompt] = next(free)
+                known = self._begin(active[prompt], self.prompts[prompt])
+                yield from self._advance([prompt], [self.prompts[prompt][known:]], active)
+            if not active:
                 return
-            going = list(locations)
-            yield from self._noted(going, [self.found[prompt][-1:] for prompt in going], locations)
+            going = list(active)
+            yield from self._advance(going, [self.found[prompt][-1:] for prompt in going], active)
 
-    def _begun(self, number: int, prompt: Sequence[int]) -> int:
-        """Lets a sequence begin with what any of them holds of a prompt, but its last token; returns how much."""
+    def _begin(self, number: int, prompt: Sequence[int]) -> int:
+        """Begin a prompt in a sequence with the longest prefix of it that any sequence holds; return its length.
+
+        At least the last token of the prompt has to be read, for its logits.
+        """
         known, source = max(
             ((common_beginning(held, prompt[:-1]), each) for each, held in self.held.items()), default=(0, number)
         )
@@ -201,18 +220,18 @@ class _Queue:
         self.held[number] = list(prompt[:known])
         return known
 
-    def _noted(
-        self, prompts: Sequence[int], rows: Sequence[Sequence[int]], locations: dict[int, int]
+    def _advance(
+        self, prompts: Sequence[int], rows: Sequence[Sequence[int]], active: dict[int, int]
     ) -> Iterator[tuple[int, int]]:
-        """What follows some prompts; one that has ended leaves its location."""
+        """Read new tokens of some prompts and yield the token that follows each; remove ended prompts from `active`."""
         samplers = [self.samplers[prompt] for prompt in prompts]
-        following = self.reader.after(rows, [locations[prompt] for prompt in prompts], samplers)
+        following = self.reader.after(rows, [active[prompt] for prompt in prompts], samplers)
         for prompt, row in zip(prompts, rows, strict=True):
-            self.held[locations[prompt]] += row
+            self.held[active[prompt]] += row
         for prompt, token in zip(prompts, following, strict=True):
             own = self.found.setdefault(prompt, [])
             if token not in self.end:
                 own.append(token)
                 yield prompt, token
             if token in self.end or len(own) == self.most:
-                del locations[prompt]
+                del active[prompt]

@@ -16,14 +16,20 @@ from .tensors import DTYPES, RunError, Tensor
 
 __all__ = ["DEFAULT_STREAM", "DeviceArray", "GpuContext", "Span", "stream_handle"]
 
-DEFAULT_STREAM = 1  # CUDA's number of the stream that programs use which name none
+DEFAULT_STREAM = 1  # CUDA's handle of the legacy default stream
 _MEMORY_TYPE, _DEVICE_ORDINAL = 2, 9  # attributes of pointers
 _DEVICE_MEMORY = 2
 
 
 @dataclass(frozen=True)
 class Span:
-    """Address and size of an array; `owner` keeps it alive."""
+    """The address range of an array.
+
+    Attributes:
+        address, bytes: of its elements.
+        is_host: whether it is in host memory.
+        owner: keeps the memory alive; for host memory, the NumPy array.
+    """
 
     address: int
     bytes: int
@@ -32,7 +38,10 @@ class Span:
 
 
 class GpuContext:
-    """NVIDIA's driver, as far as arrays need it, for one GPU. The network's library has opened it before."""
+    """The functions of NVIDIA's driver that arrays need, in the primary context of one GPU.
+
+    The library of the network has loaded the driver before.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -60,7 +69,10 @@ class GpuContext:
         self._call("cuDevicePrimaryCtxRetain", byref(self._context), self._device)
 
     def allocate(self, size: int) -> int:
-        """Allocates device memory that keeps the context alive, since this object may be deleted first."""
+        """Allocate device memory, and return its address.
+
+        The memory retains the context, since this object may be deleted before the memory is freed.
+        """
         memory = c_uint64()
         with self._current():
             self._call("cuMemAlloc_v2", byref(memory), max(size, 1))
@@ -68,13 +80,13 @@ class GpuContext:
         return int(memory.value)
 
     def free(self, address: int) -> None:
-        """Free what :meth:`allocate` gave."""
+        """Free memory of :meth:`allocate`."""
         with self._current():
             self._call("cuMemFree_v2", address)
         self._call("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def peer(self, number: int) -> GpuContext:
-        """Returns the context of a GPU with a number, this one or another."""
+        """Return the context of the GPU with a number, which may be this one."""
         if number == self.number:
             return self
         if number not in self._peers:
@@ -82,7 +94,7 @@ class GpuContext:
         return self._peers[number]
 
     def number_of(self, address: int) -> int:
-        """Returns the number of the GPU that memory is on; this one's, if the driver does not know the address."""
+        """Return the number of the GPU that has an address; this GPU's if the driver does not know the address."""
         kind, number = c_uint(), c_int()
         attributes = (c_int * 2)(_MEMORY_TYPE, _DEVICE_ORDINAL)
         values = (c_void_p * 2)(*(ctypes.addressof(value) for value in (kind, number)))
@@ -91,17 +103,17 @@ class GpuContext:
         return number.value if kind.value == _DEVICE_MEMORY else self.number
 
     def synchronize(self, stream: int) -> None:
-        """Wait for what a stream has to do."""
+        """Wait until a stream has completed its work."""
         with self._current():
             self._call("cuStreamSynchronize", stream)
 
     def fetch(self, address: int, array: np.ndarray) -> None:
-        """Copy from the GPU."""
+        """Copy from GPU memory to a dense host array."""
         with self._current():
             self._call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
 
     def store(self, address: int, array: np.ndarray) -> None:
-        """Copy a dense array to the GPU."""
+        """Copy a dense host array to GPU memory."""
         with self._current():
             self._call("cuMemcpyHtoD_v2", address, array.ctypes.data, array.nbytes)
 
@@ -110,7 +122,7 @@ class GpuContext:
             self._driver.cuDevicePrimaryCtxRelease_v2(self._device)
 
     def host_array(self, tensor: Tensor, span: Span) -> np.ndarray:
-        """The elements of an array, copied if they are on the GPU."""
+        """Return the array of a span, copied to the host if it is in GPU memory."""
         if span.is_host:
             return np.asarray(span.owner)
         array = np.empty(tensor.shape, DTYPES[tensor.dtype])
@@ -136,20 +148,20 @@ class GpuContext:
 
 
 class DeviceArray:
-    """An output in the memory of a GPU: dense, row-major, freed when nothing refers to it any more.
+    """An output in the memory of a GPU, dense and row-major; the memory is freed with the last reference to it.
 
-    Libraries that know `__dlpack__` or `__cuda_array_interface__` take it without a copy, and find its elements there
-    even if it comes from a run that has only begun.
+    Libraries that support `__dlpack__` or `__cuda_array_interface__` use it without a copy. If the run that computes it
+    has not ended, they wait for it.
 
     Attributes:
-        shape, dtype: NumPy's; bfloat16 as uint16, its bit patterns.
+        shape, dtype: as in NumPy; bfloat16 as uint16 bit patterns.
         device: the GPU's number.
-        address: of its first element.
+        address: of the first element.
     """
 
     def __init__(self, gpu: GpuContext, tensor: Tensor, stream: int | None) -> None:
         self._gpu = gpu
-        self._stream = stream  # on which its elements are made; None if they are there
+        self._stream = stream  # on which the run computes the elements; None: the run has ended
         self._is_bfloat = tensor.dtype == "bfloat16"
         self.shape = tensor.shape
         self.dtype = DTYPES[tensor.dtype]
@@ -158,18 +170,18 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """The size of its elements."""
+        """Bytes of all elements."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def numpy(self) -> np.ndarray:
-        """A copy in the memory of the host."""
+        """Return a copy in host memory."""
         self._wait()
         array = np.empty(self.shape, self.dtype)
         self._gpu.fetch(self.address, array)
         return array
 
     def store(self, array: np.ndarray) -> None:
-        """Copies a dense array of the host, with as many elements of the same type, to the GPU."""
+        """Overwrite the elements with those of a dense host array of the same type and number of elements."""
         self._wait()
         self._gpu.store(self.address, array)
 
@@ -203,7 +215,7 @@ class DeviceArray:
 
     def __del__(self) -> None:
         if getattr(self, "address", None) is not None:
-            with suppress(RunError):  # the driver ends before the interpreter does
+            with suppress(RunError):  # at the end of the process, the driver may be gone already
                 self._gpu.free(self.address)
 
     def _wait(self) -> None:
@@ -212,12 +224,18 @@ class DeviceArray:
 
 
 def stream_handle(stream: Any) -> int:
-    """CUDA's number of a stream, of its own or of another library's object for one."""
+    """Return CUDA's handle of a stream.
+
+    `stream` is the handle, or a stream object of another library, such as PyTorch or CuPy.
+
+    Raises:
+        RunError: it is neither.
+    """
     if hasattr(stream, "__cuda_stream__"):
         stream = stream.__cuda_stream__()[1]
-    for name in ("cuda_stream", "ptr", "handle"):  # of PyTorch, CuPy, CUDA's own
+    for name in ("cuda_stream", "ptr", "handle"):  # of PyTorch, CuPy, CUDA's Python bindings
         stream = getattr(stream, name, stream)
     try:
-        return int(stream) or DEFAULT_STREAM  # a library's 0 is the default stream
+        return int(stream) or DEFAULT_STREAM  # handle 0 is the default stream as well
     except (TypeError, ValueError):
         raise RunError(f"stream is a {type(stream).__name__}, which is not a CUDA stream") from None

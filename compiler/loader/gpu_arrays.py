@@ -1,4 +1,4 @@
-"""Converts arrays in GPU or host memory to inputs and outputs of a run on a GPU."""
+"""Checks arrays in GPU or host memory, and converts them to the address ranges that a run on a GPU reads and writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check_apart", "gpu_results", "gpu_source", "is_host", "shape_of", "t
 
 
 def is_host(value: Any) -> bool:
-    """Returns whether an array is in the host's memory, as far as it says; None is: a new one will be."""
+    """Return whether an array is in host memory; true for None, an output for which a host array is to be made."""
     if value is None or isinstance(value, np.ndarray):
         return True
     if hasattr(value, "__dlpack_device__"):
@@ -44,7 +44,18 @@ def _gpu_target(gpu: GpuContext, tensor: Tensor, value: Any, stream: int | None)
 def gpu_results(
     gpu: GpuContext, outputs: tuple[Tensor, ...], out: Sequence[Any] | str | None, stream: int | None
 ) -> tuple[list[Any], list[Span]]:
-    """Returns the results of a run and the addresses that it writes to."""
+    """Return the results of a run, and the address ranges that the run writes.
+
+    Args:
+        gpu: the session's GPU.
+        outputs: of the network, with known shapes.
+        out: the caller's arrays, or None for an array that is to be made; "device": all outputs in GPU memory; None:
+            all in host memory, or with a stream in GPU memory.
+        stream: of the run; None: the run is waited for.
+
+    Raises:
+        RunError: an array of `out` does not fit its output, or is in host memory for a run on a stream.
+    """
     if out is None and stream is None:
         results: list[Any] = [target_for(tensor, None) for tensor in outputs]
     elif out is None or isinstance(out, str):
@@ -55,7 +66,7 @@ def gpu_results(
 
 
 def trimmed_on_gpu(result: Any, shape: tuple[int, ...]) -> Any:
-    """The part of an output that a run has written, in the memory of the host or of the GPU."""
+    """Return the part of an output that a run has written, in host or GPU memory; `shape` is that of the part."""
     if not isinstance(result, DeviceArray):
         return trimmed(result, shape)
     result.shape = shape
@@ -63,21 +74,24 @@ def trimmed_on_gpu(result: Any, shape: tuple[int, ...]) -> Any:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """The shape of an array, in whatever memory it is."""
+    """Return the shape of an array in host or GPU memory."""
     return tuple(value.shape if hasattr(value, "shape") else value.__cuda_array_interface__["shape"])
 
 
 def _device_span(gpu: GpuContext, role: str, tensor: Tensor, value: Any, stream: int | None) -> Span:
-    """Returns the span of an array on a GPU, which must match the model's type and shape.
+    """Return the address range of an array in GPU memory, which must match the model's type and shape.
 
-    Work on another GPU than the session's is waited for: it is on no stream of this one.
+    Waits for pending work on the array if it is on another GPU than the session's, whose streams cannot wait for it.
+
+    Raises:
+        RunError: the array cannot be read, does not match, is not dense, or may not be written but is an output.
     """
     try:
         show = _shown_by_dlpack if hasattr(value, "__dlpack_device__") else _shown_by_interface
         shown = show(value, stream, gpu)
     except RunError:
         raise
-    except Exception as error:  # of the other library, whose errors may be its own
+    except Exception as error:  # the array's library may raise any type of error
         raise RunError(f'{role} "{tensor.name}" is a {type(value).__name__} that cannot be read: {error}') from error
     wanted = DTYPES[tensor.dtype]
     kinds = {"bfloat16": ("bfloat", "u"), "bool": ("b",)}.get(tensor.dtype, (wanted.kind,))
@@ -107,7 +121,7 @@ def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def _shown_by_interface(value: Any, stream: int | None, gpu: GpuContext) -> Shown:
-    """By `__cuda_array_interface__`, version 2 or 3."""
+    """Return the description of an array by its `__cuda_array_interface__`, version 2 or 3."""
     interface = value.__cuda_array_interface__
     if interface.get("mask") is not None:
         raise RunError("arrays with a mask are not supported")
@@ -136,7 +150,11 @@ def _shown_by_dlpack(value: Any, stream: int | None, gpu: GpuContext) -> Shown:
 def check_apart(
     inputs: tuple[Tensor, ...], sources: list[Span], outputs: tuple[Tensor, ...], targets: list[Span]
 ) -> None:
-    """Refuse outputs that lie over another tensor."""
+    """Check that no output overlaps an input or another output.
+
+    Raises:
+        RunError: an output does.
+    """
     for i, target in enumerate(targets):
         others = [*zip(inputs, sources, strict=True), *zip(outputs[:i], targets[:i], strict=True)]
         for tensor, other in others:

@@ -25,9 +25,9 @@ __all__ = [
 ]
 
 ABI_VERSION, DYNAMIC_ABI_VERSION = 1, 2
-DATA_DEPENDENT = 1 - (1 << 63)  # in the shape of an output: only a run tells
-NO_AXIS = 2 - (1 << 63)  # behind the last size of an output of a lower rank
-OK, UNSUPPORTED_CPU, BUSY, CANCELLED, TIMED_OUT = 0, 3, 6, 11, 13  # of nnefc_status, those that need own words
+DATA_DEPENDENT = 1 - (1 << 63)  # in the shape of an output: a data-dependent size, known after the run
+NO_AXIS = 2 - (1 << 63)  # in the shape of an output of data-dependent rank: the axis does not exist
+OK, UNSUPPORTED_CPU, BUSY, CANCELLED, TIMED_OUT = 0, 3, 6, 11, 13  # those of nnefc_status with messages of their own
 
 
 class _TensorStruct(Structure):
@@ -118,7 +118,7 @@ class KernelTimesStruct(Structure):
     )
 
 
-DESCRIPTION_BYTES = DescriptionStruct.source.offset  # what the first libraries have; later ones may have more
+DESCRIPTION_BYTES = DescriptionStruct.source.offset  # the minimum size, that of the first version of the ABI
 
 
 class OptionsStruct(Structure):
@@ -139,7 +139,7 @@ class OptionsStruct(Structure):
     )
 
 
-OPTIONS_BYTES = OptionsStruct.weights.offset  # what all libraries take
+OPTIONS_BYTES = OptionsStruct.weights.offset  # the size that libraries of all versions accept
 
 
 class StateBytesStruct(Structure):

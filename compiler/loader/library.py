@@ -39,7 +39,7 @@ _MAX_THREADS = 1024  # of a session
 
 
 class Library:
-    """The shared library itself: opened, its description read, closed with its last session."""
+    """An opened shared library and its description; it is unloaded when its last session is destroyed."""
 
     def __init__(
         self,
@@ -48,9 +48,19 @@ class Library:
         weights_key: WeightsKey | None = None,
         copies: tuple[PrivateFile, PrivateFile | None] | None = None,
     ) -> None:
-        """Open the library at `path`, or what `copies` are of it and of its weights file, which are its own then."""
+        """Open a library and read its description.
+
+        Args:
+            path: of the library, or a name for messages if there are `copies`.
+            weights: the weights file; None: the one in the library's folder, if it needs one.
+            weights_key: the key of an encrypted weights file.
+            copies: private copies of the library and its weights file, which are opened instead and closed with it.
+
+        Raises:
+            LoadError: the library cannot be loaded on this machine, or its weights file cannot be used.
+        """
         self.path = path
-        self.shown = str(path)  # in messages of runs: a model, where the library is a file of a cache
+        self.shown = str(path)  # the name in messages of runs: for a library in a cache, that of the model
         self._weights_path = weights
         self._copies = [copy for copy in copies or () if copy is not None]
         self.file = copies[0].path if copies else path
@@ -69,7 +79,7 @@ class Library:
             self._close_copies()
             raise LoadError(f"{path} cannot be loaded: {error}") from error
         self._lock: threading.RLock
-        keep_lock(self, threading.RLock)  # a garbage collection in the middle may close another session
+        keep_lock(self, threading.RLock)  # reentrant: a garbage collection under the lock may close another session
         self._sessions = 0
         self._unloaded = False
         try:
@@ -88,7 +98,7 @@ class Library:
             "nnefc_describe": (POINTER(DescriptionStruct), []),
             "nnefc_create": (c_int32, [POINTER(OptionsStruct), POINTER(session)]),
             "nnefc_destroy": (c_int32, [session]),
-            "nnefc_run": (c_int32, [session, c_void_p, c_void_p]),  # not POINTER(c_void_p): that is slow to check
+            "nnefc_run": (c_int32, [session, c_void_p, c_void_p]),  # ctypes checks POINTER(c_void_p) slowly
             "nnefc_reset": (c_int32, [session]),
             "nnefc_last_error": (c_char_p, [session]),
             "nnefc_status_name": (c_char_p, [c_int32]),
@@ -154,7 +164,7 @@ class Library:
         self.is_data_dependent = any(DATA_DEPENDENT in tensor.shape[: tensor.rank] for tensor in outputs)
         inputs = (description.inputs[index] for index in range(description.input_count))
         dimensions_used = {size for tensor in inputs for size in tensor.shape[: tensor.rank] if size < 0}
-        # Those that no input says follow from others, or are data-dependent.
+        # A dimension that no input has is computed from others, or is data-dependent.
         self.finds_sizes = self.is_data_dependent and len(dimensions_used) < description.dimension_count
         self.dimensions = _dimensions(description)
         names = [dimension.name for dimension in self.dimensions]
@@ -180,14 +190,22 @@ class Library:
             raise LoadError(f"{self.path} has its weights in a file, {self.weights}: name it, weights=PATH")
 
     def _check_constants(self) -> None:
-        """Have the library compare the constants that are inside of it with their checksum."""
+        """Let the library check the checksum of its constants.
+
+        Raises:
+            LoadError: the checksum is wrong.
+        """
         if hasattr(self.dll, "nnefc_check"):
             status = self.dll.nnefc_check()
             if status != OK:
                 raise LoadError(f"{self._reason(status, None)}; copy it again")
 
     def _decrypt(self, key: WeightsKey | None) -> None:
-        """Read the weights file if it is encrypted, once for all sessions; others are for the library to map."""
+        """Decrypt the weights file, once for all sessions, if it is encrypted; the library itself maps other files.
+
+        Raises:
+            LoadError: as :func:`decrypted_weights`, or there is a key although the library contains its weights.
+        """
         if self.weights is not None:
             named = self._weights_path or next_to(self.path, self.weights)
             self._decrypted = decrypted_weights(named, key, self._weights_file or named)
@@ -199,6 +217,12 @@ class Library:
     def create(
         self, threads: int | None, device: int, flush_subnormals: bool, processors: Sequence[int] | None = None
     ) -> c_void_p:
+        """Create a session, and return its handle; arguments as in :func:`load`.
+
+        Raises:
+            LoadError: an argument is wrong, or the session cannot be created.
+            RunError: the library has been unloaded.
+        """
         if processors is not None:
             threads = len(processors) if threads is None else threads
             if len(processors) != threads or not all(type(n) is int and 0 <= n < 1 << 31 for n in processors):
@@ -235,11 +259,12 @@ class Library:
                 reason = self._reason(status, None)
                 if self._sessions == 0:
                     self._unload()
-                raise LoadError(reason)  # in no local variable: its traceback has this frame
+                raise LoadError(reason)  # not kept in a local variable, which would form a cycle with its traceback
             self._sessions += 1
         return session
 
     def destroy(self, session: c_void_p) -> None:
+        """Free a session; unload the library after the last one."""
         with self._lock:
             self.check(self.dll.nnefc_destroy(session), session)
             self._sessions -= 1
@@ -259,10 +284,10 @@ class Library:
             copy.close()
 
     def function(self, name: str) -> Any:
-        """A function that libraries of earlier versions lack.
+        """Return a function of the library that libraries of earlier versions lack.
 
         Raises:
-            RunError: this is one of these.
+            RunError: the library has no such function.
         """
         try:
             return getattr(self.dll, name)
@@ -270,6 +295,11 @@ class Library:
             raise RunError(f"{self.shown} has no function {name}: compile the model again") from None
 
     def check(self, status: int, session: c_void_p) -> None:
+        """Raise the error for a status that a function of the library has returned for a session.
+
+        Raises:
+            RunError: the status is not OK.
+        """
         if status == CANCELLED:
             raise RunCancelled(f"the run of {self.name} was cancelled")
         if status == TIMED_OUT:
@@ -287,9 +317,9 @@ class Library:
 
 
 def _open_library(path: str) -> ctypes.CDLL:
-    if sys.platform == "win32":  # names are a library's own there
+    if sys.platform == "win32":  # Windows has no global namespace of symbols
         return ctypes.CDLL(path)
-    # each library keeps its names to itself: all of them have the same
+    # symbols stay local, since all libraries export the same names
     return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
 
 

@@ -28,9 +28,10 @@ __all__ = ["Model", "load"]
 
 _IN_MEMORY = "library in memory"
 _POSITIONS = "P"
-"""The state that counts the tokens of each sequence."""
+"""The state that has the number of tokens in each sequence."""
 _RECURRENT, _REWIND_LIMIT = "recurrent_", "rewind_limit"
-"""What names of states begin with that sum up all tokens, and of those that say how far a session can go back."""
+"""Prefixes of states' names: states that accumulate over all tokens, and those that limit how far a sequence can be
+rewound."""
 
 
 def load(
@@ -47,27 +48,27 @@ def load(
     """Load a compiled network.
 
     Args:
-        path: the library, or its content: bytes. On Linux and Android these are opened in memory, without a file; a
-            weights file of theirs must be named.
-        threads: of the session; None: the environment variable NNEFC_NUM_THREADS, or else all processors that this
-            process may use.
-        weights: the weights file of a library compiled with `--weights separate`; None: the file that it was compiled
-            with, in the library's folder.
+        path: the library's path, or its content as bytes. On Linux and Android, bytes are opened in memory, without a
+            file. A weights file must be given by `weights` then.
+        threads: of the session; None: the value of the environment variable NNEFC_NUM_THREADS, or else the number of
+            processors that this process may use.
+        weights: the weights file of a library compiled with `--weights separate`; None: the file in the library's
+            folder that was written with the library.
         device: the number of the GPU to run on, as NVIDIA's driver counts; 0 for a network that runs on CPUs.
         flush_subnormals: whether runs treat subnormal numbers, smaller than about 1e-38, as zero. Runs that keep them
             can take several times as long.
-        processors: the numbers of those that the session's threads run on, one for each thread; the first stands for
-            the calling thread, which runs where it runs. With Linux alone.
-        key: a public key, a PEM file: the library must have been signed by the private one (`nnefc sign`). What is
-            loaded is a copy of it, and of its weights file, that no other user can change.
-        weights_key: of a weights file that is encrypted (`nnefc compile --encrypt`): its 32 bytes, a file of these, or
-            a function that returns them for the file's path, called if the file is encrypted. `cryptography`
-            decrypts it into memory.
+        processors: the number of a processor for each of the session's threads; the first is ignored, since the calling
+            thread stays where it is. On Linux only.
+        key: a PEM file with a public key, by whose private key the library must be signed (`nnefc sign`). A private
+            copy of the library and of its weights file is loaded, which no other user can change.
+        weights_key: the key of an encrypted weights file (`nnefc compile --encrypt`): its 32 bytes, a file with these,
+            or a function that returns them for the path of the weights file, called if the file is encrypted. The
+            package `cryptography` decrypts the weights into memory.
 
     Raises:
-        LoadError: there is no such file, it is not as it was signed, its weights file was encrypted with another key,
-            it is not a compiled network, it is for another machine, processor or version of the interface, or there is
-            no GPU of this number that can run it.
+        LoadError: there is no such file, its signature is wrong, the key of its weights file is wrong, it is not a
+            compiled network, it is for another machine, processor or version of the interface, or there is no GPU of
+            this number that can run it.
     """
     location = None if weights is None else Path(weights)
     if isinstance(path, (bytes, bytearray, memoryview)):
@@ -97,23 +98,22 @@ class Model:
 
     Attributes:
         name: the network's name.
-        target: what it was compiled for.
+        target: for which it was compiled.
         compiler: the compiler and its version.
         inputs, outputs, states: tuples of :class:`Tensor`.
-        dimensions: the open ones, a tuple of :class:`Dimension`; empty if all sizes are known.
+        dimensions: the dynamic dimensions, a tuple of :class:`Dimension`; empty if all sizes are known.
         workspace_bytes, constant_bytes, state_bytes: memory of the workspace, the constants, the states.
         cpu_features: the instruction sets that the code needs.
         variables: the model's names of its constants.
-        labels: what the columns of outputs stand for, by the outputs' names: integers or texts that name classes.
-        metadata: what the model says of itself, a mapping of texts: `producer_name`, `producer_version`, `domain`,
-            `model_version`, `doc_string` and `graph_doc_string` of ONNX, as far as they are there, and its author's
-            own entries by their keys.
+        labels: the classes that the columns of an output stand for, integers or texts, by the output's name.
+        metadata: texts by key: `producer_name`, `producer_version`, `domain`, `model_version`, `doc_string` and
+            `graph_doc_string` of ONNX, those that the model has, and the author's own entries.
         source: "sha256:" and the digest of the model's files; "" if unknown.
         weights: the name of the weights file; None if the constants are in the library.
-        device: what it runs on: "cpu", or "cuda:0" with the GPU's number.
+        device: on which it runs: "cpu", or "cuda:0" with the GPU's number.
         device_bytes: GPU memory of a session, without the constants.
-        file: where the library's bytes can be read that were loaded: its path, or with a `key` that of the checked
-            copy, until it is closed.
+        file: the file with the loaded library: its path, or with a `key` the path of the checked copy, which exists
+            until the library is closed.
     """
 
     def __init__(
@@ -152,15 +152,18 @@ class Model:
     ) -> Any:
         """Run on inputs by position, by name, or both; return the output, or a tuple if there are several.
 
-        `out` is an array (for one output) or a sequence of arrays, one for each output, to write into and return: NumPy
-        arrays, or other writable ones with `__dlpack__`, such as PyTorch tensors. With `check_nan`, a NaN in an input
-        is an error before the run, and a NaN in an output is one after it. An input with the name of one of these
-        keywords can be given by position, or to :meth:`run`.
+        An input that has the name of one of the keywords below can be given by position, or to :meth:`run`.
 
-        On a GPU, arrays may be in its memory, and `out` may be "device" for outputs there, as :class:`DeviceArray`.
-        With a `stream` (a number as in CUDA's C interfaces, or another library's object) the run starts after earlier
-        work on the stream, and the call returns; all arrays must then be on the GPU, and the inputs must not change
-        until the stream has finished the run. If such a run fails, the next call raises the error.
+        Args:
+            arrays, named: the inputs.
+            out: an array (for one output) or a sequence of arrays, one for each output, to write into and return: NumPy
+                arrays, or other writable ones with `__dlpack__`, such as PyTorch tensors. For a network on a GPU also
+                arrays in its memory, or "device": outputs in GPU memory, each a :class:`DeviceArray`.
+            stream: of CUDA, for a network on a GPU: its handle, or another library's stream object. The run starts
+                after earlier work on the stream, and the call returns without waiting for it. All arrays must be in GPU
+                memory, and the inputs must not change until the stream has finished the run. If the run fails, the next
+                call raises the error.
+            check_nan: whether NaN in an input or an output is an error.
 
         Raises:
             RunError: inputs or arrays of `out` do not fit, the model is closed, the network's code fails, or there is a
@@ -182,10 +185,17 @@ class Model:
         check_nan: bool = False,
         outputs: Collection[str] | None = None,
     ) -> dict[str, Any]:
-        """Run on inputs by name; return the outputs by name. `out` has arrays for some or all outputs, by name.
+        """Run on inputs by name; return the outputs by name.
 
-        With `outputs`, names of some of them, only these are returned, and kernels that no other one needs do not run
-        (but on GPUs, and in libraries compiled for size or by an earlier version).
+        Args:
+            inputs: an array for each input.
+            out: arrays to write into, for some or all outputs; or "device".
+            stream, check_nan: as in :meth:`__call__`.
+            outputs: the names of the outputs to return; None: all. Kernels that these do not need are skipped, except
+                on GPUs and in libraries compiled for size or by an earlier version.
+
+        Raises:
+            RunError: as :meth:`__call__`.
         """
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             kind = "None" if inputs is None else f"a {type(inputs).__name__}"
@@ -217,21 +227,21 @@ class Model:
         self._session.synchronize()
 
     def reserve(self, sizes: Mapping[str, int] | None = None) -> None:
-        """Allocate memory for all dynamic dimensions up to these sizes, by name, so that later calls need no more of
-        it.
+        """Allocate memory for dynamic dimensions up to the given sizes, so that later calls allocate none.
 
-        A dimension that is not named counts with the greatest size that it may have.
+        Args:
+            sizes: by name of the dimension; for others the maximum counts. None: the maximum of all.
 
         Raises:
-            RunError: the network has no such dimension, or does not take the size; or there is not as much memory.
+            RunError: the network has no such dimension or a smaller maximum, or there is not enough memory.
         """
         self._session.reserve(sizes or {})
 
     def cancel(self) -> None:
-        """End the run that another thread is in, before its next kernel: that call raises :class:`RunCancelled`.
+        """Cancel the run of another thread before its next kernel; that thread's call raises :class:`RunCancelled`.
 
-        Runs that begin later are not affected; without a run it does nothing. A run whose last kernel has begun ends as
-        usual. States are undefined after a cancelled run: :meth:`reset` restores them.
+        Runs that begin later are not affected. A run whose last kernel has begun completes. States are undefined after
+        a cancelled run: :meth:`reset` restores them.
 
         Raises:
             RunError: the model runs on a GPU, or its library has been compiled for size or by an earlier version.
@@ -239,18 +249,18 @@ class Model:
         self._session.cancel()
 
     def set_time_limit(self, seconds: float | None) -> None:
-        """Limit the time that each later call may take: a call that takes longer raises :class:`RunTimedOut`.
+        """Limit the time of each later call: a call that takes longer raises :class:`RunTimedOut`.
 
-        It ends before the first kernel that would begin later than so long after the run's beginning; a kernel that
-        has begun is not interrupted. States are undefined then: :meth:`reset` restores them. Sessions that are made of
-        this one later, by :meth:`session`, :meth:`fork` or a :class:`SessionPool`, have the limit, too.
+        The time is checked before each kernel; a kernel that has begun is not interrupted. States are undefined after
+        such a call: :meth:`reset` restores them. Sessions that are made from this one later, by :meth:`session`,
+        :meth:`fork` or a :class:`SessionPool`, have the same limit.
 
         Args:
-            seconds: the limit; None: no limit, as at first.
+            seconds: the limit; None: no limit, the default.
 
         Raises:
-            RunError: it is no positive number, the model runs on a GPU, or its library has been compiled for size or by
-                an earlier version.
+            RunError: `seconds` is not positive, the model runs on a GPU, or its library has been compiled for size or
+                by an earlier version.
         """
         self._session.set_time_limit(seconds)
 
@@ -260,13 +270,13 @@ class Model:
         return hasattr(self._session.library.dll, "nnefc_tokenize")
 
     def tokenize(self, text: str, *, begin_and_end: bool = True, control: bool = False) -> list[int]:
-        """Returns the tokens of a text, as the network takes them.
+        """Return the tokens of a text.
 
         Args:
             text: any text.
-            begin_and_end: whether the tokens that the model has before and after a text are among them.
-            control: whether the texts of control tokens, such as `<|im_end|>`, are these tokens, as in a rendered chat
-                template. Else they are text like any other, so that a user's text cannot end a message.
+            begin_and_end: whether the tokens that the model expects before and after a text are added.
+            control: whether texts of control tokens, such as `<|im_end|>`, become these tokens, as in a rendered chat
+                template. If not, they are treated as ordinary text, so that a user's text cannot end a message.
 
         Raises:
             RunError: the library has no tokenizer: compile the model with the option `tokenizer`.
@@ -274,21 +284,21 @@ class Model:
         return encoded(self._tokenizer(), text, begin_and_end, control)
 
     def detokenize(self, tokens: Sequence[int], *, skip_control: bool = True) -> str:
-        """Returns the text of tokens; bytes that are no UTF-8 become U+FFFD.
+        """Return the text of tokens; bytes that are not UTF-8 become U+FFFD.
 
         Args:
             tokens: numbers of tokens.
             skip_control: whether control tokens are left out.
 
         Raises:
-            RunError: the library has no tokenizer, or a number is no token.
+            RunError: the library has no tokenizer, or a number is not a token.
         """
         return decoded(self._tokenizer(), tokens, skip_control, continues=False).decode(errors="replace")
 
     def detokenize_stream(self, tokens: Iterable[int], *, skip_control: bool = True) -> Iterator[str]:
-        """Yields the text that each of some tokens adds, such as those of :meth:`generate`.
+        """Yield the text that each token adds, for tokens such as those of :meth:`generate`.
 
-        A character of several tokens comes with the last of them; the others have "".
+        A character of several tokens is yielded with its last token, and "" with the others.
 
         Raises:
             RunError: as :meth:`detokenize`.
@@ -296,17 +306,17 @@ class Model:
         return streamed(self._tokenizer(), tokens, skip_control)
 
     def token_bytes(self, token: int) -> tuple[bytes, bool]:
-        """Returns the bytes of a token's text within a text, and whether it is a control token.
+        """Return the bytes of a token in the middle of a text, and whether it is a control token.
 
         Raises:
-            RunError: the library has no tokenizer, or the number is no token.
+            RunError: the library has no tokenizer, or the number is not a token.
         """
         library = self._tokenizer()
         text = decoded(library, [token], skip_control=False, continues=True)
         return text, bool(text) and not decoded(library, [token], skip_control=True, continues=True)
 
     def text_stream(self, *, skip_control: bool = True) -> TextStream:
-        """Returns what makes text of tokens that are given to it one by one, as :meth:`detokenize_stream` does.
+        """Return an object that detokenizes tokens one by one, as :meth:`detokenize_stream`.
 
         Raises:
             RunError: the library has no tokenizer.
@@ -326,15 +336,15 @@ class Model:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """Returns a conversation as the model reads it: what its chat template makes of the messages.
+        """Render a conversation by the model's chat template.
 
-        The text is to be tokenized with `begin_and_end=False, control=True`.
+        Tokenize the text with `begin_and_end=False, control=True`.
 
         Args:
-            messages: as chat templates take them: `{"role": "user", "content": "…"}`, of what JSON has.
-            tools: descriptions of functions that the model may call; None if it has none.
-            add_generation_prompt: whether what comes before the next reply is at the end.
-            variables: further ones of the template, such as `{"enable_thinking": False}`.
+            messages: objects of JSON such as `{"role": "user", "content": "…"}`, as chat templates expect them.
+            tools: descriptions of functions that the model may call; None for none.
+            add_generation_prompt: whether the text ends with the beginning of the next reply.
+            variables: further variables of the template, such as `{"enable_thinking": False}`.
 
         Raises:
             RunError: the template refuses the conversation or exceeds a limit, or the library has none: its template
@@ -352,7 +362,11 @@ class Model:
         self._session.call("nnefc_reset")
 
     def read_state(self, name: str) -> np.ndarray:
-        """A copy of a state, by its name in `states`."""
+        """Return a copy of a state.
+
+        Raises:
+            RunError: the model has no state of this name, or is closed.
+        """
         number, tensor = self._state(name)
         array = np.empty(tensor.shape, DTYPES[tensor.dtype])
         self._session.call("nnefc_get_state", number, address_of(array))
@@ -362,19 +376,17 @@ class Model:
     def can_rewind(self) -> bool:
         """Whether a session can forget any number of the last tokens that it has read.
 
-        Where a state sums up all tokens, as a convolution's or a state space's does, it can only begin again; where
-        layers have windows, it can go back as far as :meth:`can_rewind_to` says.
+        A session with a state that accumulates over all tokens, as in convolutions or state-space layers, can only
+        forget all of them. A session with windowed layers can go back as far as :meth:`can_rewind_to` says.
         """
         return not any(state.name.startswith((_RECURRENT, _REWIND_LIMIT)) for state in self.states)
 
     def can_rewind_to(self, count: int, sequence: int = 0) -> bool:
-        """Whether a session can forget all tokens of a sequence but the first `count`.
-
-        It can always forget all of them.
+        """Return whether a session can forget all tokens of a sequence but the first `count`; true for 0.
 
         Args:
-            count: fewer tokens than the sequence has.
-            sequence: its number, where a session keeps several.
+            count: less than the number of tokens in the sequence.
+            sequence: its number, if the session holds several.
         """
         if count == 0:
             return True
@@ -385,10 +397,16 @@ class Model:
         return all(count >= limit[sequence] for limit in limits)
 
     def write_state(self, name: str, value: Any) -> None:
-        """Give a state another value, of its own shape and element type.
+        """Overwrite a state.
 
-        A number that says how much of other states counts may be made smaller: the network has forgotten what came
-        after it. A whole number need not be an array.
+        A network forgets its last tokens if the state that counts them is made smaller.
+
+        Args:
+            name: of the state.
+            value: an array of the state's shape and element type, or an int for a scalar state.
+
+        Raises:
+            RunError: the model has no state of this name or is closed, or the value does not fit.
         """
         number, tensor = self._state(name)
         array = np.asarray(value, DTYPES[tensor.dtype] if isinstance(value, int) else None)
@@ -401,21 +419,20 @@ class Model:
         return self._session.copies_sequences
 
     def copy_sequence(self, source: int, target: int, count: int | None = None, *, to: Model | None = None) -> None:
-        """Makes a sequence the first tokens of another one, which stays as it is, without a run.
+        """Make a sequence the first tokens of another one, without a run.
 
-        With Linux of 64 bits both share the pages of memory that hold these tokens until one of them writes; elsewhere
-        what is used is copied.
+        On 64-bit Linux both sequences share the memory pages of these tokens until one of them writes there; elsewhere
+        the used memory is copied.
 
         Args:
-            source: the number of a sequence of this session; 0 where the network keeps one.
-            target: that of a sequence of the same session, or of `to`.
-            count: of the tokens; None for all that `source` has. Fewer are as many as it could be set back to, see
-                :meth:`can_rewind_to`.
-            to: another session of the same library, which is not in use.
+            source: the number of a sequence of this session; 0 if the network holds only one.
+            target: the number of a sequence of the same session, or of `to`.
+            count: of tokens, a number that `source` could be rewound to (:meth:`can_rewind_to`); None: all.
+            to: another session of the same library, which must not be in use; None: this session.
 
         Raises:
-            RunError: there is no such sequence, it has fewer tokens or cannot be set back to so few, or the library
-                keeps no sequences, or was compiled by an earlier version.
+            RunError: there is no such sequence, it has fewer tokens or cannot be rewound to `count`, or the library
+                cannot copy sequences or was compiled by an earlier version.
         """
         counts = self.read_state(_POSITIONS).reshape(-1)
         held = int(counts[source]) if 0 <= source < len(counts) else 0  # else the library says what is wrong
@@ -427,15 +444,15 @@ class Model:
 
     @property
     def state_memory(self) -> StateMemory:
-        """What the states take of the machine's memory now.
+        """The machine's memory that the states take now.
 
         Raises:
-            RunError: the library keeps no sequences, or was compiled by an earlier version.
+            RunError: the library has no sequences, or was compiled by an earlier version.
         """
         return self._session.state_memory()
 
     def fork(self, *, threads: int | None = None) -> Model:
-        """Another session of the same network, whose states are those that this one has now."""
+        """Return another session of the same network, with a copy of this session's states; `threads` as in `load`."""
         made = self.session(threads=threads)
         if self.states:
             self._session.copy_states_to(made._session)
@@ -450,25 +467,24 @@ class Model:
         history: Sequence[int] = (),
         **sampling: Unpack[Sampling],
     ) -> Iterator[int]:
-        """Generates tokens that follow a prompt, with a network whose states hold all tokens that it has read.
+        """Generate tokens that follow a prompt, with a language model whose states cache all tokens that it has read.
 
-        It runs on `tokens`, which it has not read yet, some hundreds at once, then on each token that it has given, but
-        the last one.
+        The session reads `tokens`, in chunks of some hundreds, and then each generated token except for the last one.
 
         Args:
-            tokens: numbers, at least one.
-            most: how many tokens follow at most.
-            end: the tokens that end it, which are not among what follows.
+            tokens: the prompt, without what the session has read before; at least one token.
+            most: maximum number of tokens to generate.
+            end: the tokens that end the generation; they are not yielded.
             history: the tokens that the session has read before, for `repetition_penalty`.
-            sampling: how a token is chosen: `temperature` (0, the default: the likeliest token), `top_k`, `top_p`,
-                `min_p`, `typical_p`, `repetition_penalty`, `presence_penalty`, `frequency_penalty`, `logit_bias`,
-                `mask`, and `seed` for the same tokens each time, as :class:`nnefc.loader.sampling.Sampler` documents.
+            sampling: options of :class:`nnefc.loader.sampling.Sampler`: `temperature` (0, the default: the likeliest
+                token), `top_k`, `top_p`, `min_p`, `typical_p`, `repetition_penalty`, `presence_penalty`,
+                `frequency_penalty`, `logit_bias`, `mask`, and `seed` for reproducible tokens.
 
         Raises:
-            RunError: the network has other inputs and outputs than tokens and logits, a number is out of its range, or,
-                while it goes on, more tokens than the network remembers.
+            RunError: the network is not a language model, an option is out of its range, or, while tokens are
+                generated, they exceed the network's context.
         """
-        from .generation import Reader, generated  # which few networks need, as what notebooks show
+        from .generation import Reader, generated  # imported here, since few networks need it
         from .sampling import Sampler
 
         reader = Reader(self, self.inputs, self.outputs)
@@ -484,20 +500,19 @@ class Model:
         end: int | Sequence[int] = (),
         **sampling: Unpack[Sampling],
     ) -> Iterator[tuple[int, int]]:
-        """Generates tokens for several prompts in parallel, with a network that holds several sequences.
+        """Generate tokens that follow several prompts, in parallel, with a network that holds several sequences.
 
-        Each token comes with the number of its prompt, when it is found. A prompt begins again, in a sequence of its
-        own; where there are more prompts than sequences, the next one begins when another one has ended. What a prompt
-        begins with in common with what a sequence holds is not read again.
+        Yields pairs of a prompt's number and a token, as tokens are generated. Each prompt gets a sequence, which
+        forgets its earlier tokens. If there are more prompts than sequences, a prompt waits until another one has
+        ended. A prefix that several prompts of this call have in common is read once.
 
         Args:
-            prompts: each as `tokens` of :meth:`generate`.
-            most: how many tokens follow each prompt at most.
-            end, sampling: as of :meth:`generate`.
-                Prompt `n` is drawn for as alone with `seed + n`.
+            prompts: tokens of each, at least one.
+            most: maximum number of tokens to generate for each prompt.
+            end, sampling: as in :meth:`generate`; prompt `n` has the seed `seed + n`.
 
         Raises:
-            RunError: as :meth:`generate`, or the network remembers one sequence.
+            RunError: as :meth:`generate`, or the network holds only one sequence.
         """
         from .generation import Reader, Sequences, generated_side_by_side
         from .sampling import Sampler
@@ -512,7 +527,7 @@ class Model:
         return generated_side_by_side(reader, prompts, sequences, most, _numbers_of(end), samplers)
 
     def _begin_sequence(self, number: int, source: int, count: int) -> int:
-        """Lets a sequence begin with tokens of another one, if possible; returns how many it has then."""
+        """Make a sequence the first tokens of another one; return their number, 0 if that is impossible."""
         counts = self.read_state(_POSITIONS)
         can_copy = self.copies_sequences or number == source
         if not can_copy or (count < counts[source] and not self.can_rewind_to(count, source)):
@@ -525,10 +540,10 @@ class Model:
         return count
 
     def time_kernels(self, on: bool = True) -> None:
-        """Starts to measure the kernels of this session's runs, from 0, or stops measuring them.
+        """Start to measure the time of each kernel in this session's runs, from zero; with `on` false, stop.
 
-        :meth:`profile` returns them. While it is off, which it is at first, runs take no longer for it. A kernel's time
-        ends when the next one begins.
+        :meth:`profile` returns the times. The time of a kernel ends when the next one begins. Runs that are not
+        measured, the default, are not slowed down.
 
         Raises:
             RunError: the library is for a GPU or WebAssembly, or was compiled for size or by an earlier version.
@@ -538,17 +553,17 @@ class Model:
 
     @property
     def is_profiled(self) -> bool:
-        """Whether the library was compiled with profiling: it always takes times, and traces runs thread by thread."""
+        """Whether the library was compiled with profiling: it always measures kernels, and can trace threads."""
         return self._library.takes_times
 
     def profile(self) -> list[KernelTime]:
-        """Returns the cost of each kernel in the runs of this session since :meth:`time_kernels`.
+        """Return the time of each kernel in the runs of this session since :meth:`time_kernels`.
 
-        Of a library that was compiled with profiling, in all sessions since it was loaded, or since
-        :meth:`forget_profile`.
+        For a library that was compiled with profiling and without a call of :meth:`time_kernels`, the times are those
+        of all sessions since the library was loaded, or since :meth:`forget_profile`.
 
         Raises:
-            RunError: no times of kernels are taken.
+            RunError: kernels are not measured.
         """
         handle = self._session.open()
         if self._times_kernels:
@@ -556,7 +571,11 @@ class Model:
         return kernel_times(self._timing_library().dll.nnefc_profile)
 
     def forget_profile(self) -> None:
-        """Begin again to take the times of kernels."""
+        """Reset the measured times of kernels to zero.
+
+        Raises:
+            RunError: kernels are not measured.
+        """
         self._session.open()
         if self._times_kernels:
             self.time_kernels()
@@ -564,13 +583,17 @@ class Model:
             self._timing_library().dll.nnefc_profile_reset()
 
     def trace(self, inputs: Mapping[str, Any], *, most: int | None = None) -> list[Piece]:
-        """Run once on inputs by name; returns what each thread did of each kernel, and each kernel's whole calls.
+        """Run once, and return when which thread executed which part of a kernel, and the complete calls of kernels.
 
-        What other sessions of the library do meanwhile is among it. `most` is how many pieces there is room for, 24
-        bytes each; None: for a million, and a run that has more is repeated with as much room as it took.
+        The pieces of other sessions of the library that run meanwhile are included.
+
+        Args:
+            inputs: an array for each input, by name.
+            most: maximum number of pieces, for which memory is allocated, 24 bytes each; None: a million, and a run
+                with more pieces is repeated with more memory.
 
         Raises:
-            RunError: the library does not take the times of its kernels, there are more pieces, or as :meth:`run`.
+            RunError: the library was not compiled with profiling, there are more pieces, or as :meth:`run`.
         """
         return traced(self._timing_library().function("nnefc_profile_trace"), lambda: self.run(inputs), most)
 
@@ -583,7 +606,12 @@ class Model:
         return self._library
 
     def session(self, *, threads: int | None = None, device: int | None = None) -> Model:
-        """Another session of the same network, with its own states, for another thread or on another GPU."""
+        """Return another session of the same network, with its own states, for another thread or on another GPU.
+
+        Args:
+            threads: as in `load`.
+            device: the number of the GPU; None: that of this session.
+        """
         self._session.open()
         number = self._session.number if device is None else device
         made = Model(self._library, threads, number, self._session.flush_subnormals)
@@ -636,14 +664,18 @@ class Model:
         raise RunError(f'the model has no state "{name}"; its states are {listed(self.states)}')
 
     def _usage(self) -> str:
-        """How arrays are given, by name and by position."""
+        """Return an example of a call for messages, by name and by position."""
         names = [tensor.name for tensor in self.inputs[:MAX_LISTED]]
         more = ", …" if len(self.inputs) > len(names) else ""
         by_name = ", ".join(f'"{name}": array' for name in names)
         return f"write model.run({{{by_name}{more}}}), or model({', '.join(['array'] * len(names))}{more})"
 
     def _by_position(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-        """The inputs in the model's order."""
+        """Return the inputs in the model's order.
+
+        Raises:
+            RunError: there are too many inputs, or one is unknown, missing or given twice.
+        """
         if len(arrays) > len(self.inputs):
             raise RunError(f"{len(arrays)} inputs given, but the model has {len(self.inputs)}: {listed(self.inputs)}")
         given = {tensor.name: array for tensor, array in zip(self.inputs, arrays, strict=False)}

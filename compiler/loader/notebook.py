@@ -9,7 +9,13 @@ __all__ = ["interface_html"]
 
 
 def interface_html(title: str, kinds: Sequence[tuple[str, Iterable[object]]], facts: Sequence[tuple[str, str]]) -> str:
-    """A table: a line a tensor, by its kind, then a line a fact."""
+    """Return an HTML table with a row for each tensor and then one for each fact.
+
+    Args:
+        title: the caption.
+        kinds: the tensors of each kind, such as ("input", inputs).
+        facts: pairs of a name and a value.
+    """
     rows = [(kind, str(tensor)) for kind, tensors in kinds for tensor in tensors] + list(facts)
     lines = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(text)}</td></tr>'

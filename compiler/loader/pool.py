@@ -24,30 +24,30 @@ __all__ = ["SessionPool", "usable_processors"]
 
 
 class SessionPool:
-    """Sessions of one network that threads share: a run takes a free one, and waits if all are busy.
+    """Sessions of one network that threads share: a run takes a free session, and waits if all are busy.
 
         with SessionPool(model, sessions=4) as pool:
             future = pool.submit(image)              # a concurrent.futures.Future of what model(image) returns
             for scores in pool.map(images): ...      # results in the order of the inputs
             scores = pool.split(batch)               # one large batch, a part of it in each session
 
-    Sessions share the constants; each has its own workspace and threads, and is made when it is first needed.
+    Sessions share the constants; each has its own workspace and threads. They are made on demand.
     """
 
     def __init__(
         self, model: Model, sessions: int | None = None, *, threads: int | None = 1, takes_model: bool = False
     ) -> None:
-        """Share sessions of the network of `model`.
+        """Make a pool; sessions are made on demand.
 
         Args:
             model: any session of the network.
-            sessions: how many at most; None: as many as there are processors that this process may use.
-            threads: of each session; None: as `nnefc.load` without a number.
-            takes_model: whether `model` becomes one of the sessions, and is closed with the pool; else it stays free
-                for other use.
+            sessions: maximum number of sessions; None: the number of processors that this process may use.
+            threads: of each session; None: the default of `nnefc.load`.
+            takes_model: whether `model` becomes one of the sessions and is closed with the pool; else the caller keeps
+                it.
 
         Raises:
-            RunError: the network has states, which sessions do not share, or there would be no session.
+            RunError: the network has states, which sessions do not share, or `sessions` is less than 1.
         """
         if model.states:
             raise RunError(
@@ -62,24 +62,24 @@ class SessionPool:
         self._maximum = maximum
         self._made = [model] if takes_model else []
         self._free = deque(self._made)
-        self._ended = self._closed = False  # nothing begins any more; nothing runs any more
+        self._ended = self._closed = False  # whether no run may begin any more; whether all runs have ended
         self._begin()
         renew_in_children(self, SessionPool._begin_in_child)
 
     def _begin(self) -> None:
-        """Have locks."""
+        """Make the locks; the threads are made on demand."""
         self._lock, self._closing = threading.Lock(), threading.Lock()
         self._allowed = threading.Semaphore(self._maximum)
         self._executor: ThreadPoolExecutor | None = None
 
     def _begin_in_child(self) -> None:
-        """Have others in a forked child: the parent's threads are not there, nor is what their sessions were at."""
+        """Make new locks in a forked process, and drop sessions that ran at the fork: their threads do not exist."""
         self._made = list(self._free)
         self._begin()
 
     @contextmanager
     def session(self) -> Iterator[Model]:
-        """A free session, for as long as the block takes.
+        """Take a free session while the block runs; wait for one if all are busy.
 
         Raises:
             RunError: the pool is closed.
@@ -99,7 +99,7 @@ class SessionPool:
                     self._free.append(taken)
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Run in a free session, as `model(...)` does, and wait for the result."""
+        """Run in a free session, as `model(...)`, and return the result."""
         with self.session() as session:
             return session(*arrays, **named)
 
@@ -109,18 +109,22 @@ class SessionPool:
             return session.run(inputs)
 
     def submit(self, /, *arrays: Any, **named: Any) -> Future[Any]:
-        """Begin a run, as `model(...)` does; returns the future of its result. Inputs must not change until then."""
+        """Begin a run, as `model(...)`; return the future of its result. Inputs must not change until it is done."""
         return self.begin(partial(self, *arrays, **named))
 
     def begin(self, call: Callable[[], Any]) -> Future[Any]:
-        """Begin any call in a thread of the pool, such as one of :meth:`run`; there are as many as sessions."""
+        """Begin any call, such as one of :meth:`run`, in a thread of the pool; it has as many threads as sessions.
+
+        Raises:
+            RunError: the pool is closed.
+        """
         try:
             return self._threads().submit(call)
         except RuntimeError as error:
             raise RunError("the pool of sessions is closed") from error
 
     def _threads(self) -> ThreadPoolExecutor:
-        """Returns the threads, which begin with the first call.
+        """Return the threads, which the first call starts.
 
         Raises:
             RuntimeError: the pool is closed.
@@ -129,15 +133,16 @@ class SessionPool:
             if self._executor is None:
                 if self._ended:
                     raise RuntimeError("closed")
-                from concurrent.futures import ThreadPoolExecutor  # which takes a tenth of the loader's time to import
+                from concurrent.futures import ThreadPoolExecutor  # a tenth of the loader's import time
 
                 self._executor = ThreadPoolExecutor(self._maximum, thread_name_prefix="nnefc-pool")
             return self._executor
 
     def map(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """The results for each of `inputs`, in their order: arrays for a network of one input, else tuples of arrays.
+        """Yield the result of a run for each element of `inputs`, in their order.
 
-        Inputs are taken while results are: no more than two for each session are ahead.
+        An element is an array, or a tuple of arrays for a network with several inputs. At most two elements for each
+        session are taken from `inputs` ahead of the results.
         """
         iterator = iter(inputs)
         ahead: deque[Future[Any]] = deque()
@@ -153,7 +158,9 @@ class SessionPool:
                 future.cancel()
 
     def split(self, /, *arrays: Any, **named: Any) -> Any:
-        """Run on a batch, a part of it in each session: all inputs and outputs have the batch along their first axis.
+        """Run on a batch, a part of it in each session, and return the concatenated outputs.
+
+        All inputs and outputs must have the batch along their first axis.
 
         Raises:
             RunError: the inputs' first axes differ, or an output does not have the batch along its first axis.
@@ -189,8 +196,8 @@ class SessionPool:
             self._ended, executor = True, self._executor
         if executor is not None:
             executor.shutdown(wait=True)
-        with self._closing:  # or two threads would wait for what the other has
-            for _ in range(self._maximum):  # runs of other threads
+        with self._closing:  # two threads that close at once would deadlock in the next loop
+            for _ in range(self._maximum):  # wait for runs that other threads have begun
                 self._allowed.acquire()
         with self._lock:
             self._closed = True

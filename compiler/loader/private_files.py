@@ -1,8 +1,8 @@
-"""Makes private copies of files that no other user can change, so that the file that was checked is the file that is
-loaded.
+"""Makes private copies of files that no other user can change, so that the file that is loaded is the one that was
+checked.
 
-On Linux and Android a copy is in memory, sealed; on macOS and Windows it is in a folder of this user's alone, which is
-removed with it.
+On Linux and Android a copy is a sealed file in memory; on macOS and Windows it is in a temporary folder that only this
+user can access, and that is removed with the copy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PART = 1 << 20
 
 
 class PrivateFile:
-    """A copy of a file.
+    """A private copy of a file.
 
     Attributes:
-        path: under which this process can open it, until :meth:`close`.
+        path: under which this process can open the copy, until :meth:`close`.
     """
 
     def __init__(self, path: Path, remove: Callable[[], None]) -> None:
@@ -35,25 +35,25 @@ class PrivateFile:
         self._finalizer = weakref.finalize(self, _in_process, os.getpid(), remove)
 
     def close(self) -> None:
-        """Remove the copy; what is mapped of it stays mapped."""
+        """Remove the copy; existing mappings of it stay valid."""
         self._finalizer()
 
 
 def _in_process(owner: int, remove: Callable[[], None]) -> None:
-    """Remove a copy where it was made: what a forked child has is its parent's."""
+    """Remove a copy in the process that made it: a forked process must not remove its parent's copies."""
     if os.getpid() == owner:
         remove()
 
 
 def private_copy(source: Path, digest: str) -> PrivateFile:
-    """Copy a file, which is read once.
+    """Copy a file, and check the copy.
 
     Args:
         source: the file.
-        digest: SHA-256 of what it must contain, in hexadecimal.
+        digest: SHA-256 of the content that it must have, in hexadecimal.
 
     Raises:
-        LoadError: it contains something else, or it cannot be read or copied.
+        LoadError: the content is another, or the file cannot be read or copied.
     """
     try:
         with source.open("rb") as file:
@@ -68,10 +68,14 @@ def private_copy(source: Path, digest: str) -> PrivateFile:
 
 
 def private_file_of(content: bytes | bytearray | memoryview, name: str) -> PrivateFile:
-    """Makes a file of what is in memory; `name` is what it is called where it must be in a folder.
+    """Return a private file with the given content.
+
+    Args:
+        content: of the file.
+        name: of the file, where it has to be in a folder.
 
     Raises:
-        LoadError: it cannot be written.
+        LoadError: the file cannot be written.
     """
     file = io.BytesIO(content)
     try:
@@ -84,12 +88,12 @@ def private_file_of(content: bytes | bytearray | memoryview, name: str) -> Priva
 
 
 def not_signed(file: Path) -> LoadError:
-    """The error of a file that is not what its signature says."""
+    """Return the error for a file that does not match its signature."""
     return LoadError(f"{file} is not the file that was signed: it was changed, or the signature is another's")
 
 
 def _in_memory(file: BinaryIO) -> tuple[PrivateFile, str] | None:
-    """Returns a sealed copy in memory, which is opened by its descriptor; None where the system has no such files."""
+    """Return a sealed copy in memory, opened by its descriptor, and its digest; None without support by the system."""
     if not hasattr(os, "memfd_create"):
         return None
     import fcntl
@@ -116,7 +120,7 @@ def _in_memory(file: BinaryIO) -> tuple[PrivateFile, str] | None:
 def _in_folder(file: BinaryIO, name: str) -> tuple[PrivateFile, str]:
     import tempfile
 
-    folder = tempfile.mkdtemp(prefix="nnefc-")  # of this user alone
+    folder = tempfile.mkdtemp(prefix="nnefc-")  # accessible for this user only
 
     def remove() -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -133,7 +137,7 @@ def _in_folder(file: BinaryIO, name: str) -> tuple[PrivateFile, str]:
 
 
 def _copied(source: BinaryIO, target: BinaryIO) -> str:
-    """Copy to the end; the digest of what was written."""
+    """Copy to the end of a file; return the SHA-256 of the copied bytes, in hexadecimal."""
     digest = hashlib.sha256()
     while part := source.read(_PART):
         digest.update(part)

@@ -1,4 +1,4 @@
-"""Reads the times of kernels: of a session that takes them, or of a library that was compiled with --profile."""
+"""Reads the times of kernels, which a session measures on request and a library compiled with --profile always."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["KernelTime", "Piece", "kernel_times", "traced"]
 
 _SECOND = 1e-9  # a nanosecond
 _USUAL = 1 << 20
-"""Pieces that there is room for at first."""
+"""Pieces for which memory is allocated at first."""
 _PIECE = np.dtype([("kernel", "i4"), ("thread", "i4"), ("begin", "u8"), ("nanoseconds", "u8")])  # nnefc_piece
 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Total time of a kernel's calls at one location of a network.
+    """Total time of a kernel's calls at one position in the network.
 
     Attributes:
         kernel: its name in the library.
-        tensors: of the model, that it computes or was made for.
-        rule: the schedule rule that it got.
-        operations: arithmetic of one call; 0 if it is not known.
-        bytes: that one call reads and writes, each once; 0 if it is not known.
-        calls: how many there were; of all sessions in a library compiled with profiling.
+        tensors: of the model, that the kernel computes or was made for.
+        rule: the schedule rule that was applied to it.
+        operations: arithmetic operations of one call; 0 if unknown.
+        bytes: that one call reads and writes, each once; 0 if unknown.
+        calls: the number of calls; in a library compiled with profiling, of all sessions.
         seconds: of all calls.
-        last_begin, last_seconds: when the last call began, in seconds since some moment, and what it took.
+        last_begin, last_seconds: start of the last call, in seconds since an arbitrary moment, and its duration.
     """
 
     kernel: str
@@ -47,13 +47,12 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one thread of a session computed of a kernel at one stretch, or a whole call of a kernel.
+    """The part of a kernel's call that one thread executed without interruption, or a complete call.
 
     Attributes:
-        kernel: its number in what :meth:`Model.profile` returns.
-        thread: the thread's number, of which the one that called has 0; None for a whole call.
-        begin, seconds: when it began, in seconds since the moment that `KernelTime.last_begin` counts from, and what it
-            took.
+        kernel: its index in the list that :meth:`Model.profile` returns.
+        thread: the number of the thread, 0 for the calling one; None for a complete call.
+        begin, seconds: start, in seconds since the same moment as `KernelTime.last_begin`, and duration.
     """
 
     kernel: int
@@ -65,18 +64,22 @@ class Piece:
 def traced(
     trace: Callable[[int | None, int], int], run: Callable[[], object], maximum: int | None = None
 ) -> list[Piece]:
-    """The pieces of a run, in the order in which they began; `trace` is a library's `nnefc_profile_trace`.
+    """Run, and return the pieces of the run in the order in which they began.
 
-    Without a number of pieces that there is room for, a run that has more than usual is repeated with more room.
+    Args:
+        trace: the library's function `nnefc_profile_trace`.
+        run: runs the network once.
+        maximum: the pieces for which memory is allocated; None: a default, and a run that has more pieces is repeated
+            with more memory.
 
     Raises:
-        RunError: there are more than `maximum`, or `run` raises it.
+        RunError: there are more than `maximum` pieces, or `run` raises it.
     """
     if maximum is not None and maximum < 1:
         raise RunError(f"most is {maximum}: let there be room for a piece at least")
-    room, count = _noted(trace, run, maximum or _USUAL)
+    room, count = _recorded(trace, run, maximum or _USUAL)
     if maximum is None and count > _USUAL:
-        room, count = _noted(trace, run, count + count // 8)  # threads may share loops out a little otherwise
+        room, count = _recorded(trace, run, count + count // 8)  # threads may divide loops a little differently
     if count > (maximum := room.size):
         raise RunError(f"the run has {count:,} pieces, more than {maximum:,}: let there be room for more")
     found = room[:count]
@@ -86,8 +89,10 @@ def traced(
     ]
 
 
-def _noted(trace: Callable[[int | None, int], int], run: Callable[[], object], maximum: int) -> tuple[np.ndarray, int]:
-    """Room with the pieces of a run, and how many these are."""
+def _recorded(
+    trace: Callable[[int | None, int], int], run: Callable[[], object], maximum: int
+) -> tuple[np.ndarray, int]:
+    """Return an array of `maximum` pieces of a run, and the number of pieces, which may be larger."""
     room = np.empty(maximum, _PIECE)
     trace(room.ctypes.data, maximum)
     try:
@@ -98,8 +103,9 @@ def _noted(trace: Callable[[int | None, int], int], run: Callable[[], object], m
 
 
 def kernel_times(read: Callable[[Any, int], int]) -> list[KernelTime]:
-    """Returns the times of kernels in the order in which the network runs them; `read` is a library's `nnefc_profile`,
-    or its `nnefc_session_times` for a session.
+    """Return the times of kernels, in the order in which the network runs them.
+
+    `read` is the library's function `nnefc_profile`, or `nnefc_session_times` for a session.
     """
     count = read(None, 0)
     found = (KernelTimesStruct * count)()

@@ -1,8 +1,8 @@
-"""Memory of a session's large results, which later runs use again.
+"""Reuses the memory of a session's large results.
 
-The operating system clears each page of new memory when it is written first, which can take longer than the network: a
-decoder whose caches are outputs gives as many bytes with each token as it reads. The memory of a result that is no
-longer in use is therefore kept for the next run.
+The operating system clears each page of new memory at its first write, which can take longer than the run itself: a
+decoder whose caches are outputs returns all of them with each token. So the memory of a result that is no longer in use
+is kept for the next run.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ import numpy as np
 __all__ = ["LARGE", "ResultMemory"]
 
 LARGE = 1 << 18
-"""Bytes of an array from which on it has a block of its own; the allocator keeps smaller ones by itself."""
+"""Bytes of an array from which it has a block of its own; smaller arrays are reused by the allocator."""
 _HUGE = 1 << 22
-"""Bytes of a block from which on huge pages are asked for, as NumPy does."""
+"""Bytes of a block from which huge pages are requested, as in NumPy."""
 _STEPS = 8
-"""Sizes of blocks between two powers of two: results that grow by a token a run fit into their blocks again."""
+"""Sizes of blocks between two powers of two: a result that grows by a token with each run fits in the same block."""
 
 
 class ResultMemory:
-    """Makes a session's results, with the memory of earlier ones that are no longer in use.
+    """Makes a session's results in the memory of earlier results that are no longer in use.
 
-    What is kept has no more bytes than the results of one run. All threads may use it. A result may be collected within
-    any call, even of this object: nothing waits for the lock, a block is freed in place of being kept.
+    The kept memory is limited to about the bytes of one run's results. All threads may use this object. The garbage
+    collector may free a result at any time, even within a method of this object, so no method waits for the lock: if it
+    is taken, a block is freed instead of kept.
 
     Attributes:
-        kept_bytes: those of blocks that no result uses.
+        kept_bytes: bytes of the blocks that no result uses.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._limit, self.kept_bytes = 0, 0
-        self._kept: dict[int, list[mmap.mmap]] = {}  # by size; the size that was given back last is the last one
+        self._kept: dict[int, list[mmap.mmap]] = {}  # by size, the most recently returned size last
 
     def limit(self, size: int) -> None:
-        """Keep at most the blocks of results that have so many bytes."""
+        """Limit the kept memory to blocks for results of `size` bytes together."""
         self._limit = size + size // _STEPS  # a block is larger than its result by less than that
         if self._lock.acquire(blocking=False):
             self._shrink()
             self._lock.release()
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-        """Returns a row-major array whose elements have any values."""
+        """Return a row-major array with uninitialized elements."""
         size = math.prod(shape) * dtype.itemsize
         if size < LARGE:
             return np.empty(shape, dtype)
@@ -67,7 +68,7 @@ class ResultMemory:
             self._lock.release()
 
     def _give_back(self, block: mmap.mmap) -> None:
-        """Keep a block, in place of those whose size was given back longest ago."""
+        """Keep a block; beyond the limit, free blocks of the least recently returned sizes."""
         if not self._lock.acquire(blocking=False):
             return
         try:

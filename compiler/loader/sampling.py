@@ -1,4 +1,4 @@
-"""Chooses the next token of a text by the logits of all tokens."""
+"""Chooses the next token of a text from the logits of all tokens: penalties, masks, sampling."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Mask", "Sampler", "Sampling"]
 
 
 class Mask(Protocol):
-    """The tokens that may follow, such as those that a grammar allows."""
+    """Says which tokens may follow, such as those that a grammar allows."""
 
     def allowed(self) -> np.ndarray:
-        """Returns for each token whether it may follow, bool; further elements do not count."""
+        """Return whether each token may follow: bool, `[tokens]` or longer; further elements are ignored."""
 
     def accept(self, token: int) -> None:
-        """Notes that a token follows."""
+        """Advance by a token that has been chosen."""
 
 
 class Sampling(TypedDict, total=False):
-    """How tokens are chosen; the meaning of each name is that of :class:`Sampler`."""
+    """The options of a :class:`Sampler`, as keyword arguments."""
 
     temperature: float
     top_k: int | None
@@ -43,25 +43,25 @@ class Sampling(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Chooses a token by the logits of all: the likeliest at temperature 0, else by chance.
+    """Chooses a token by the logits of all tokens: the likeliest at temperature 0, else at random.
 
-    Logits are changed by `logit_bias` and the penalties, divided by the temperature, and become probabilities; then
-    `top_k`, `top_p`, `min_p` and `typical_p` limit in turn what is drawn from. Names and order are those of
-    transformers, and of OpenAI's interface for the penalties of presence and frequency.
+    Logits are changed by `logit_bias` and the penalties, divided by the temperature, and converted to probabilities.
+    Then `top_k`, `top_p`, `min_p` and `typical_p` restrict the candidates, in this order. Names and order are those of
+    transformers; the presence and frequency penalties are those of OpenAI's interface.
 
     Attributes:
-        temperature: what logits are divided by.
-        top_k: how many of the likeliest tokens are chosen from; None: all.
-        top_p: only so many of these as have this share of the probabilities of all together, at least one.
-        seed: of the random numbers; None: others each time.
-        min_p: only tokens at least this many times as probable as the likeliest.
-        typical_p: only the tokens whose information is nearest to the entropy, so many as have this share.
-        repetition_penalty: positive logits of tokens that the text has are divided by it, others multiplied.
+        temperature: divisor of the logits.
+        top_k: number of the likeliest tokens that are candidates; None: all.
+        top_p: keeps the fewest of the likeliest candidates whose probabilities add up to this share, at least one.
+        seed: of the random numbers; None: a random seed.
+        min_p: keeps the candidates whose probability is at least this fraction of the likeliest one's.
+        typical_p: keeps the fewest candidates, those whose information is nearest to the entropy, with this share.
+        repetition_penalty: divides positive logits of tokens that the text has, and multiplies negative ones.
         presence_penalty: subtracted from the logits of tokens that were chosen before.
-        frequency_penalty: subtracted as often as they were chosen.
-        logit_bias: added to the logits of some tokens.
-        mask: which tokens may follow; None: all.
-        watch: called with the logits as the network computes them and the token that is chosen; None: nothing.
+        frequency_penalty: subtracted from them once for each time that they were chosen.
+        logit_bias: added to the logits, by token.
+        mask: says which tokens may follow; None: all.
+        watch: called with the logits of the network and the chosen token; None: nothing is called.
     """
 
     temperature: float = 0.0
@@ -81,10 +81,10 @@ class Sampler:
     _chosen: Counter[int] = field(init=False, repr=False, compare=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
-        """Checks the ranges of all.
+        """Check the options, and seed the random numbers.
 
         Raises:
-            RunError: one is out of its range.
+            RunError: an option is out of its range.
         """
         if not self.temperature >= 0 or not np.isfinite(self.temperature):
             raise RunError(f"temperature is {self.temperature!r}, not a number from 0 on")
@@ -104,28 +104,31 @@ class Sampler:
 
     @property
     def changes_logits(self) -> bool:
-        """Whether it does what only the logits of all tokens allow: networks that choose tokens themselves do not."""
+        """Whether an option is set that networks that choose the token themselves do not support.
+
+        Such networks support temperature, top-k and top-p.
+        """
         given = (self.min_p, self.typical_p, self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
         return given != (0, 1, 1, 0, 0) or bool(self.logit_bias) or self.mask is not None
 
     @property
     def needs_logits(self) -> bool:
-        """Whether it changes the logits of all tokens or shows them: networks that choose tokens return none."""
+        """Whether the options need the logits, which networks that choose the token themselves do not return."""
         return self.changes_logits or self.watch is not None
 
     def choice(self) -> Mapping[str, float]:
-        """Returns the inputs that select this sampling method in a network that chooses the next token itself."""
+        """Return the sampling inputs, by name, of a network that chooses the next token itself."""
         maximum = np.iinfo(np.int64).max if self.top_k is None else self.top_k
         chance = self._random.random() if self.temperature else 0.0
         return {"temperature": self.temperature, "top_k": maximum, "top_p": self.top_p, "chance": chance}
 
     def note(self, tokens: Sequence[int]) -> None:
-        """Notes tokens of the text that are not chosen by this sampler, for the penalty of repetition."""
+        """Add tokens of the text that this sampler has not chosen, such as the prompt, for the repetition penalty."""
         if self.repetition_penalty != 1:
             self._read.update(tokens)
 
     def __call__(self, logits: np.ndarray) -> int:
-        """Returns the number of a token; logits are one row of floats."""
+        """Choose a token, and return its number; `logits` are floats, `[tokens]`."""
         values = self._changed(logits)
         chosen = int(values.argmax()) if not self.temperature else self._drawn(values)
         if self.changes_logits:
@@ -138,7 +141,7 @@ class Sampler:
         return chosen
 
     def _changed(self, logits: np.ndarray) -> np.ndarray:
-        """Returns the logits with bias and penalties, float64 if there are any."""
+        """Return the logits with bias, penalties and mask applied, as float64; unchanged without any."""
         if not self.changes_logits:
             return logits
         values = logits.astype(np.float64)
@@ -171,24 +174,24 @@ class Sampler:
         if self.typical_p < 1:
             near = _near_entropy(weights, self.typical_p)
             best, weights = best[near], weights[near]
-        return int(best[self._location(weights)])
+        return int(best[self._draw(weights)])
 
     def _drawn_from_all(self, values: np.ndarray) -> int:
-        """Returns a token drawn from all; they need no order, which takes longer than a run of a small network."""
+        """Draw from all tokens, without sorting them, which would take longer than a run of a small network."""
         weights = self._weights(values)
         if self.min_p:
             weights[weights < self.min_p] = 0
-        return self._location(weights)
+        return self._draw(weights)
 
     def _weights(self, values: np.ndarray) -> np.ndarray:
-        """Returns the probabilities of all tokens over that of the likeliest, float32: there are many."""
+        """Return the probabilities of all tokens relative to that of the likeliest; float32, for speed."""
         weights: np.ndarray = np.exp(((values - values.max()) / self.temperature).astype(np.float32, copy=False))
         return weights
 
     def _best(self, values: np.ndarray) -> tuple[np.ndarray, float]:
-        """Returns the likeliest tokens, the first one first, and the share of their probability that `top_p` keeps.
+        """Return the likeliest tokens in descending order, and the share of their total probability to keep.
 
-        They are `top_k`, or as few as are known to have `top_p` of all together.
+        These are `top_k` tokens, or a number of tokens that surely have a total probability of `top_p`.
         """
         if self.top_k is not None or self.typical_p < 1 or self.top_p == 1:
             return _ordered(values, min(self.top_k or values.size, values.size)), self.top_p
@@ -202,26 +205,27 @@ class Sampler:
                     return best, self.top_p / share
         return _ordered(values, values.size), self.top_p
 
-    def _location(self, weights: np.ndarray) -> int:
-        """Returns the position of a weight that is drawn."""
+    def _draw(self, weights: np.ndarray) -> int:
+        """Draw an index with probabilities proportional to the weights."""
         sums = weights.cumsum(dtype=np.float64)
-        location = int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
-        return min(location, len(weights) - 1)
+        index = int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
+        return min(index, len(weights) - 1)
 
 
 _FEW, _SOME = 256, 4096
-"""Numbers of tokens that are tried for `top_p`, before all are sorted."""
+"""How many of the likeliest tokens are tried for `top_p` before all are sorted."""
 
 
 def _ordered(values: np.ndarray, count: int) -> np.ndarray:
-    """Returns the indices of so many of the largest values, the largest first."""
+    """Return the indices of the `count` largest values, in descending order of the values."""
     best = np.argpartition(-values, count - 1)[:count] if count < values.size else np.arange(count)
     return best[np.argsort(-values[best], kind="stable")]
 
 
 def _near_entropy(weights: np.ndarray, share: float) -> np.ndarray:
-    """Returns the indices, ascending, of the weights whose information is nearest to the entropy, until they have a
-    share of the sum together; see https://arxiv.org/abs/2202.00666.
+    """Return the indices, ascending, of the weights whose information is nearest to the entropy.
+
+    They are as few as have `share` of the total weight. Source: https://arxiv.org/abs/2202.00666.
     """
     shares = weights / weights.sum()
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Session of a loaded network: its state between runs, and its runs."""
+"""Session of a loaded network: checks and converts arrays, and calls the library's functions under a lock."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from .tensors import LoadError, RunError, StateMemory, Tensor
 __all__ = ["Session"]
 
 _FOREVER = float((1 << 63) - 1024)
-"""Nanoseconds: the longest limit of time, 292 years."""
+"""The longest time limit in nanoseconds, 292 years."""
 
 
 class Session:
-    """A session, which runs one call after the other, whatever thread they come from.
+    """A session of a network. Calls from several threads run one after the other.
 
     Attributes:
-        library: what it is a session of.
-        number: the GPU's, as NVIDIA's driver counts.
+        library: the opened library.
+        number: of the GPU, as NVIDIA's driver counts.
         flush_subnormals: whether runs treat subnormal numbers as zero.
-        gpu: None for a network that runs on processors.
-        time_limit: the seconds that each run may take; None: any time.
+        gpu: the GPU's context; None for a network that runs on CPUs.
+        time_limit: maximum seconds of each run; None: no limit.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Session:
         flush_subnormals: bool,
         processors: Sequence[int] | None = None,
     ) -> None:
-        """Make it; the arguments are those of :func:`load`.
+        """Create a session of `library`; `number` is the GPU's, and the other arguments are those of :func:`load`.
 
         Raises:
-            LoadError: it cannot be made, or there is no such GPU.
+            LoadError: an argument is wrong, the session cannot be created, or there is no such GPU.
         """
         self.library, self.number, self.flush_subnormals = library, number, flush_subnormals
         self._lock: threading.Lock
@@ -67,7 +67,7 @@ class Session:
         self.time_limit: float | None = None
         self._sized: _Sized | None = None
         self._run_native = library.dll.nnefc_run
-        self._source_pointers = (c_void_p * len(library.inputs))()  # under the lock, as the session
+        self._source_pointers = (c_void_p * len(library.inputs))()  # used under the lock only, as the handle
         self._result_pointers = (c_void_p * len(library.outputs))()
         self._inputs, self._outputs = library.inputs, library.outputs
         self._is_dynamic, self._is_data_dependent, self._finds_sizes = (
@@ -85,21 +85,21 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been closed."""
+        """Whether the session has not been closed."""
         return self._handle is not None
 
     def open(self) -> c_void_p:
-        """What C calls it by.
+        """Return the session's handle.
 
         Raises:
-            RunError: it is closed.
+            RunError: the session is closed.
         """
         if self._handle is None:
             raise RunError(f"the model {self.library.name} is closed: load it again")
         return self._handle
 
     def close(self) -> None:
-        """Free it. Closing twice does nothing."""
+        """Free the session. Closing twice does nothing."""
         with self._lock:
             with self._ending:
                 handle, self._handle = self._handle, None
@@ -109,20 +109,20 @@ class Session:
                 self.library.destroy(handle)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the library on the session and further arguments, between runs.
+        """Call a function of the library with the session and further arguments, between runs.
 
         Raises:
-            RunError: it is closed, the library has no such function, or it fails.
+            RunError: the session is closed, or the library has no such function, or the function fails.
         """
         with self._lock:
             handle = self.open()
             self.library.check(self.library.function(name)(handle, *arguments), handle)
 
     def cancel(self) -> None:
-        """End the run that another thread is in, before its next kernel; without a run, do nothing.
+        """Cancel the run of another thread before its next kernel; without a run, do nothing.
 
         Raises:
-            RunError: runs of the library cannot be ended.
+            RunError: the library does not support it.
         """
         cancel = getattr(self.library.dll, "nnefc_cancel", None)
         if cancel is None:
@@ -130,15 +130,15 @@ class Session:
                 f"runs of {self.library.name} cannot be cancelled: libraries for GPUs, those compiled for size and "
                 "those of earlier versions have no nnefc_cancel"
             )
-        with self._ending:  # not the session's own lock, which the run has
+        with self._ending:  # the run holds the session's other lock
             if self._handle is not None:
                 cancel(self._handle)
 
     def set_time_limit(self, seconds: float | None) -> None:
-        """Limit the time of each later run; None: do not.
+        """Limit the time of each later run; None: no limit.
 
         Raises:
-            RunError: it is no positive number, the session is closed, or runs of the library cannot be limited.
+            RunError: `seconds` is not positive, the session is closed, or the library does not support a limit.
         """
         if seconds is not None and not (type(seconds) is not bool and isinstance(seconds, int | float) and seconds > 0):
             raise RunError(f"a time limit is {seconds!r}, not a positive number of seconds; None: no limit")
@@ -152,28 +152,34 @@ class Session:
         self.time_limit = seconds
 
     def copy_states_to(self, other: Session) -> None:
-        """Copies this session's states to another session of the library that is not in use."""
+        """Copy the states to another session of the same library, which must not be in use."""
         with self._lock:
             copy = self.library.function("nnefc_copy_states")
             self.library.check(copy(other.open(), self.open()), other.open())
 
     @property
     def copies_sequences(self) -> bool:
-        """Whether one sequence of tokens can become another one."""
+        """Whether the library can copy sequences of tokens."""
         return hasattr(self.library.dll, "nnefc_copy_sequence")
 
     def copy_sequence(self, target: int, source: Session, number: int, count: int) -> None:
-        """Makes a sequence the first positions of another one, of this session or of one that is not in use.
+        """Make a sequence the first tokens of another one.
+
+        Args:
+            target: the number of a sequence of this session.
+            source: the session of the other sequence: this one, or one that is not in use.
+            number: of the other sequence.
+            count: of tokens.
 
         Raises:
-            RunError: there is no such sequence, it has fewer positions, or the library has no such function.
+            RunError: there is no such sequence, it has fewer tokens, or the library cannot copy sequences.
         """
         with self._lock:
             copy, handle = self.library.function("nnefc_copy_sequence"), self.open()
             self.library.check(copy(handle, target, source.open(), number, count), handle)
 
     def state_memory(self) -> StateMemory:
-        """Measures the memory of the states."""
+        """Measure the memory of the states."""
         found = StateBytesStruct()
         self.call("nnefc_measure_states", ctypes.addressof(found))
         return StateMemory(found.own, found.shared, found.mapped)
@@ -186,10 +192,13 @@ class Session:
             self.call("nnefc_synchronize")
 
     def reserve(self, sizes: Mapping[str, int]) -> None:
-        """Allocate memory for all dynamic dimensions up to sizes by name, or up to the greatest where none is given.
+        """Allocate memory for dynamic dimensions up to the given sizes, or up to their maximum if none is given.
+
+        Args:
+            sizes: by name of the dimension.
 
         Raises:
-            RunError: the network has no such dimension, or does not take the size; or there is not as much memory.
+            RunError: the network has no such dimension or a smaller maximum, or there is not enough memory.
         """
         dimensions = self.library.dimensions
         names = [dimension.name for dimension in dimensions]
@@ -204,17 +213,17 @@ class Session:
         with self._lock:
             handle = self.open()
             if wanted:
-                self._sized = None  # without memory the session loses its sizes
+                self._sized = None  # if the allocation fails, the session has no sizes
                 numbers = (c_int64 * len(wanted))(*wanted)
                 self.library.check(self.library.dll.nnefc_reserve(handle, numbers, 0), handle)
 
     @property
     def selects(self) -> bool:
-        """Whether a run can leave out what some outputs alone need."""
+        """Whether a run can skip the kernels of outputs that are not wanted."""
         return hasattr(self.library.dll, "nnefc_select_outputs")
 
     def _select(self, wanted: tuple[int, ...] | None) -> None:
-        """Have runs compute the outputs of these numbers, or all; under the lock."""
+        """Make later runs compute the outputs of these numbers only; None: all. Call it under the lock."""
         count = len(self._outputs)
         selected = None if wanted is None else bytes(number in wanted for number in range(count))
         handle = self.open()
@@ -222,7 +231,7 @@ class Session:
         self._selected = wanted
 
     def _set_pointers(self, sources: Sequence[Any], results: Sequence[Any], wanted: tuple[int, ...] | None) -> None:
-        """Notes where inputs are and outputs go, for the run that follows; under the lock."""
+        """Set the pointers of inputs and outputs for the next run. Call it under the lock."""
         if wanted != self._selected:
             self._select(wanted)
         self._source_pointers[:] = list(map(address_of, sources))
@@ -240,10 +249,17 @@ class Session:
         check_nan: bool,
         wanted: tuple[int, ...] | None = None,
     ) -> list[Any]:
-        """Run on inputs in the model's order. Small networks take microseconds, so nothing is done twice here.
+        """Run, and return the outputs. Small networks take microseconds, so this function does no work twice.
 
-        `wanted` are the numbers of the outputs that are computed, in their order, for libraries that select outputs;
-        `out` is for these alone.
+        Args:
+            values: an array for each input, in the model's order.
+            out: an array, or None, for each wanted output; or "device".
+            stream: of CUDA, on which the run is only started; None: wait for the run.
+            check_nan: whether NaN in inputs or outputs is an error.
+            wanted: the numbers of the outputs to compute, ascending; None: all. Only if :attr:`selects` is true.
+
+        Raises:
+            RunError: an array does not fit, the session is closed, the run fails, or there is NaN and `check_nan`.
         """
         if self.gpu is not None:
             return self._run_on_gpu(self.gpu, values, out, stream, check_nan)
@@ -276,7 +292,7 @@ class Session:
     def _run_resized(
         self, values: Sequence[Any], out: Sequence[Any] | None, check_nan: bool, wanted: tuple[int, ...] | None
     ) -> list[Any]:
-        """Runs a network with dynamic dimensions, whose sizes follow from the inputs."""
+        """Run a network with dynamic dimensions, whose sizes are determined by the inputs."""
         arrays = list(map(as_array, self._inputs, values))
         shapes, sized = [array.shape for array in arrays], self._sized
         if sized is None or sized.shapes != shapes:
@@ -287,10 +303,10 @@ class Session:
         if check_nan:
             refuse_nan("input", inputs, sources)
         if self._finds_sizes:
-            locations = [(address_of(source), source.nbytes) for source in sources]
-            return self._run_sized(inputs, locations, out, check_nan, wanted)
+            ranges = [(address_of(source), source.nbytes) for source in sources]
+            return self._run_sized(inputs, ranges, out, check_nan, wanted)
         with self._lock:
-            session, sized = self.open(), self._sized  # another thread may have been here
+            session, sized = self.open(), self._sized  # read again: another thread may have changed the sizes
             outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
             outputs = outputs if wanted is None else _chosen(outputs, wanted)
             results = list(map(self._target_for, outputs, out or [None] * len(outputs)))
@@ -315,14 +331,14 @@ class Session:
     def _run_sized(
         self,
         inputs: tuple[Tensor, ...],
-        locations: Sequence[tuple[int, int]],
+        ranges: Sequence[tuple[int, int]],
         out: Sequence[Any] | str | None,
         check_nan: bool,
         wanted: tuple[int, ...] | None = None,
     ) -> list[Any]:
-        """Runs a network with data-dependent output shapes: copies the outputs from the session's memory.
+        """Run a network with data-dependent dimensions, and copy the outputs from the session's memory.
 
-        `locations` are addresses and bytes of the inputs.
+        `ranges` are the address and the bytes of each input; the other arguments are those of :meth:`run`.
         """
         if out is not None and any(given is not None for given in out):
             raise RunError(
@@ -330,7 +346,7 @@ class Session:
             )
         shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self._inputs, strict=True)]
         given = (InputStruct * max(1, len(inputs)))()
-        for element, (address, size), shape in zip(given, locations, shapes, strict=False):
+        for element, (address, size), shape in zip(given, ranges, shapes, strict=False):
             element.data, element.bytes, element.shape = address, size, ctypes.addressof(shape)
         with self._lock:
             session, found = self.open(), (OutputStruct * max(1, len(self._outputs)))()
@@ -346,13 +362,17 @@ class Session:
         return results
 
     def _numbers(self, tensor: Tensor, own: Tensor) -> Any:
-        """The shape of an input as C has it."""
+        """Return the shape of an input as an array of int64; `own` is the input in the model.
+
+        Raises:
+            RunError: the ranks differ.
+        """
         if len(tensor.shape) != len(own.shape):
             raise RunError(f'input "{own.name}" has the shape {list(tensor.shape)}, but the model has {own}')
         return (c_int64 * max(1, len(tensor.shape)))(*tensor.shape)
 
     def _resize(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Tell the session the inputs' shapes; returns the outputs with the shapes that follow."""
+        """Set the shapes of the inputs, and return the outputs with their shapes. Call it under the lock."""
         session, dll = self.open(), self.library.dll
         shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self._inputs, strict=True)]
         pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
@@ -367,14 +387,14 @@ class Session:
         return outputs
 
     def _shapes_of_outputs(self) -> list[tuple[int, ...]]:
-        """Those that they have now; before a run as large as they may be, where data-dependent."""
+        """Return the shapes of the outputs; before a run, data-dependent sizes are upper bounds."""
         session, shape_of = self.open(), self.library.dll.nnefc_output_shape
         found = (shape_of(session, index) for index in range(len(self._outputs)))
         shapes = (shape[: len(t.shape)] for t, shape in zip(self._outputs, found, strict=True))
         return [tuple(size for size in shape if size != NO_AXIS) for shape in shapes]
 
     def _cause_of_nan(self) -> str:
-        """The message about an output with NaN; inputs have none then."""
+        """Return the end of the message about NaN in an output, for inputs that have been checked."""
         states = (
             "; a state may have it from an earlier run: reset() brings back the start" if self.library.states else ""
         )
@@ -383,7 +403,7 @@ class Session:
     def _run_on_gpu(
         self, gpu: GpuContext, values: Sequence[Any], out: Sequence[Any] | str | None, stream: Any, check_nan: bool
     ) -> list[Any]:
-        """Runs a network on arrays in host or GPU memory."""
+        """Run a network on a GPU, on arrays in host or GPU memory; arguments as in :meth:`run`."""
         if check_nan and stream is not None:
             raise RunError("check_nan looks at outputs, and a run on a stream has only begun: leave one of them out")
         if isinstance(out, str) and out != "device":
@@ -409,12 +429,12 @@ class Session:
                 f"only a run tells how large the outputs of {self.library.name} are: out takes arrays of the host, or "
                 "'device'"
             )
-        with self._lock if is_dynamic else nullcontext():  # no other thread may set sizes before the run
+        with self._lock if is_dynamic else nullcontext():  # no other thread may change the sizes before the run
             outputs = self._resize(inputs) if is_dynamic else self._outputs
             results, targets = gpu_results(gpu, outputs, out, handle)
             check_apart(inputs, sources, outputs, targets)
             if handle is None and any(not span.is_host for span in (*sources, *targets)):
-                gpu.synchronize(DEFAULT_STREAM)  # where their libraries know that the arrays are needed
+                gpu.synchronize(DEFAULT_STREAM)  # other libraries order their pending work before this stream
             if check_nan:
                 refuse_nan("input", inputs, list(map(gpu.host_array, inputs, sources)))
             with nullcontext() if is_dynamic else self._lock:
@@ -429,7 +449,7 @@ class Session:
         return results if out is None or isinstance(out, str) or self._is_data_dependent else returned(out, results)
 
     def _start_on_gpu(self, sources: Sequence[Span], targets: Sequence[Span], handle: int | None) -> None:
-        """Run, or begin to run on a stream, between these arrays."""
+        """Run on the given address ranges, or start the run on a stream. Call it under the lock."""
         session = self.open()
         self._source_pointers[:] = [span.address for span in sources]
         self._result_pointers[:] = [span.address for span in targets]
@@ -447,8 +467,12 @@ def _chosen(outputs: tuple[Tensor, ...], numbers: Sequence[int]) -> tuple[Tensor
 
 @dataclass(frozen=True)
 class _Sized:
-    """The sizes of a session with dynamic dimensions: the inputs' shapes, and inputs and outputs as they are with
-    them."""
+    """The current sizes of a session with dynamic dimensions.
+
+    Attributes:
+        shapes: of the inputs.
+        inputs, outputs: with these sizes.
+    """
 
     shapes: list[tuple[int, ...]]
     inputs: tuple[Tensor, ...]

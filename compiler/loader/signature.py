@@ -2,7 +2,7 @@
 
     {"nnefc signature": 1, "library": "<SHA-256>", "weights": "<SHA-256, or empty>", "signature": "<Ed25519, base64>"}
 
-What is signed is the same without the signature, as :func:`_message` has it. The names of the files may change.
+The signed message has the two digests (:func:`_message`) but no file names, so the files may be renamed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _MAX_BYTES = 4096
 
 
 def sign_library(library: Path, key: Path, weights: Path | None = None, password: bytes | None = None) -> Path:
-    """Write the signature of a library, by a private key in a PEM file; returns its path.
+    """Sign a library and its weights file, and return the path of the signature file.
 
     Args:
         library: the file.
-        key: Ed25519, in PKCS #8, as `openssl genpkey -algorithm ed25519` writes it.
+        key: a PEM file with an Ed25519 private key in PKCS #8, as `openssl genpkey -algorithm ed25519` writes it.
         weights: the library's weights file; None: the one in its folder, if it needs one.
         password: of the key's file, if it is encrypted.
 
     Raises:
-        LoadError: a file that cannot be read or written, or another kind of key.
+        LoadError: a file cannot be read or written, or the key is of another kind.
     """
     ed25519, serialization = _cryptography()
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -63,7 +63,7 @@ def sign_library(library: Path, key: Path, weights: Path | None = None, password
 
 
 def check_signature(library: Path, key: Path, weights: Path | None = None) -> None:
-    """Checks a library, and its weights file if it has one, against the signature file next to it.
+    """Check a library, and its weights file if it has one, against the signature file next to it.
 
     Args:
         library: the file.
@@ -81,10 +81,12 @@ def check_signature(library: Path, key: Path, weights: Path | None = None) -> No
 
 
 def checked_copies(library: Path, key: Path, weights: Path | None = None) -> tuple[PrivateFile, PrivateFile | None]:
-    """Copy a library and its weights file, which are read once, and check the copies as :func:`check_signature` does.
+    """Copy a library and its weights file to private files, and check the copies as :func:`check_signature`.
+
+    Returns the copies of the library and of the weights file, the latter None if the library has none.
 
     Raises:
-        LoadError: as there, or a file cannot be copied.
+        LoadError: as :func:`check_signature`, or a file cannot be copied.
     """
     digests = _signed_digests(library, key)
     copy = private_copy(library, digests[0])
@@ -97,7 +99,7 @@ def checked_copies(library: Path, key: Path, weights: Path | None = None) -> tup
 
 
 def _signed_digests(library: Path, key: Path) -> tuple[str, str]:
-    """Returns the signed digests of a library and its weights file, if the signature is valid for the key."""
+    """Return the digests of a library and its weights file in the signature file, after verifying the signature."""
     ed25519, serialization = _cryptography()
     from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
@@ -110,7 +112,7 @@ def _signed_digests(library: Path, key: Path) -> tuple[str, str]:
     if not isinstance(public, ed25519.Ed25519PublicKey):
         raise LoadError(f"{key} is a key of another kind than those that sign libraries, Ed25519")
     path = library.with_name(f"{library.name}.sig")
-    if not path.exists():  # a link's, or that of the file it leads to
+    if not path.exists():  # the library may be a symbolic link, with the signature next to its target
         real = Path(os.path.realpath(library))
         path = real.with_name(f"{real.name}.sig")
     if not path.exists():

@@ -1,8 +1,8 @@
 """Builds a unique path for each opened library file.
 
-The system's loader returns the library that it has already opened under a path, even if another file has been moved
-there since. So each open file gets its own spelling of the path (`./a`, `././a`, …). Windows normalizes paths, so that
-spellings have no effect there.
+When a path is opened twice, the system's loader returns the library that is already open under this path, even if the
+file has been replaced meanwhile. So each open file gets its own spelling of the path (`./a`, `././a`, …). Windows
+normalizes paths, so this does not work there.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ __all__ = ["SPELLINGS"]
 
 @dataclass
 class _Opened:
-    """A file by device and inode, and how many libraries have it open."""
+    """A file that was opened under a spelling: its device and inode, and the number of libraries that have it open."""
 
     identity: tuple[int, int]
     users: int
 
 
 class _Spellings:
-    """Spellings in use. Entries are never removed, since a garbage collection may release one at any time."""
+    """The spellings in use.
+
+    Entries are never removed: a garbage collection within :meth:`claim` may call :meth:`release`.
+    """
 
     def __init__(self) -> None:
         self._opened: dict[str, _Opened] = {}
@@ -36,10 +39,14 @@ class _Spellings:
         keep_lock(self, threading.RLock)
 
     def claim(self, path: Path, *, real: bool = True) -> str:
-        """Returns a spelling of a file's path that no other open file uses, with symbolic links resolved if `real`.
+        """Return a spelling of a file's path under which no other file is open.
+
+        Args:
+            path: of the file.
+            real: whether symbolic links are resolved.
 
         Raises:
-            LoadError: another file is open under it, and there is no second one.
+            LoadError: on Windows, a file that has been replaced is still open under this path.
         """
         folder, name = os.path.split(os.path.realpath(path) if real else path)
         status = os.stat(path)
@@ -59,7 +66,7 @@ class _Spellings:
                 folder = os.path.join(folder, ".")
 
     def release(self, spelling: str) -> None:
-        """Releases the spelling when a library is closed."""
+        """Release a spelling, when a library is closed."""
         with self._lock:
             self._opened[spelling].users -= 1
 

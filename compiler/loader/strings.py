@@ -13,16 +13,20 @@ from .tensors import RunError, Tensor
 
 __all__ = ["decoded", "encoded", "room_for"]
 
-_UNDECODABLE = "surrogateescape"  # how bytes that are no UTF-8 go through str and come out as they were
+_UNDECODABLE = "surrogateescape"  # keeps bytes that are not UTF-8 when they are decoded and encoded again
 
 
 def room_for(tensor: Tensor) -> np.ndarray:
-    """Memory for the nnefc_string of each element: `[elements, 2]`, an address and a number of bytes."""
+    """Return memory for an nnefc_string for each element: `[elements, 2]`, an address and a number of bytes, zeros."""
     return np.zeros((math.prod(tensor.shape), 2), np.uintp)
 
 
 def encoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    """Encodes an input of strings as nnefc_string, followed by the bytes in the same memory."""
+    """Encode an input of strings as nnefc_string, `[elements, 2]`; the bytes follow in the same memory.
+
+    Raises:
+        RunError: the array has another shape, or elements that are not strings or cannot be encoded in UTF-8.
+    """
     if array.dtype.kind not in "OSTU":
         raise RunError(
             f'input "{tensor.name}" is an array of {array.dtype}, but the model has strings: use .astype(str)'
@@ -54,7 +58,10 @@ def _utf8(tensor: Tensor, element: Any) -> bytes:
 
 
 def decoded(tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    """An output; of one of strings, whose bytes are there until the next run, the strings."""
+    """Return an output: strings as an array of `str` objects, other outputs unchanged.
+
+    `array` has nnefc_strings if `tensor` is of strings; their bytes are valid until the next run.
+    """
     if tensor.dtype != "string":
         return array
     count, made = math.prod(tensor.shape), np.empty(tensor.shape, np.object_)

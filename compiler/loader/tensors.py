@@ -24,7 +24,7 @@ __all__ = [
     "listed",
 ]
 
-TYPES = {  # nnefc_type → the name of the element type, NumPy's type for it
+TYPES = {  # nnefc_type → the name of the element type, NumPy's dtype
     1: ("bool", np.dtype(np.bool_)),
     2: ("int8", np.dtype(np.int8)),
     3: ("int16", np.dtype(np.int16)),
@@ -45,7 +45,7 @@ DTYPES = dict(TYPES.values())
 
 
 class LoadError(Exception):
-    """A library that cannot be loaded here. The message says why, and what to do."""
+    """A library that cannot be loaded on this machine. The message says why, and what to do."""
 
 
 class RunError(RuntimeError):
@@ -62,12 +62,12 @@ class RunTimedOut(RunError, TimeoutError):
 
 @dataclass(frozen=True)
 class StateMemory:
-    """What the states of a session take of the machine's memory, in bytes.
+    """The machine's memory that a session's states take, in bytes.
 
     Attributes:
-        own: pages that belong to one sequence.
-        shared: pages that several sequences have in common, also of other sessions, each once.
-        mapped: the same pages, once for each sequence of the session that has them.
+        own: pages of one sequence each.
+        shared: pages that several sequences share, those of other sessions included; each page once.
+        mapped: shared pages, once for each sequence of the session that has them.
     """
 
     own: int
@@ -77,7 +77,14 @@ class StateMemory:
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dynamic dimension: its name, its min and max, the number that divides it, and a size hint."""
+    """A dynamic dimension of a network.
+
+    Attributes:
+        name: of the dimension.
+        minimum, maximum: bounds of its size.
+        multiple: a number that divides each size.
+        size_hint: the size for which the code is optimized.
+    """
 
     name: str
     minimum: int
@@ -107,7 +114,13 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input, output or state: its name, its element type (NumPy's name, or bfloat16) and its shape."""
+    """The description of an input, output or state.
+
+    Attributes:
+        name: of the tensor.
+        dtype: the element type: NumPy's name, "bfloat16" or "string".
+        shape: sizes; the name of a dynamic dimension; "?" for a data-dependent size.
+    """
 
     name: str
     dtype: str
@@ -115,7 +128,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its elements as NumPy holds them, where all sizes are known, without the texts of strings."""
+        """Bytes of a NumPy array for the tensor, without the texts of strings; all sizes must be known."""
         return int(math.prod(self.shape)) * DTYPES[self.dtype].itemsize
 
     def __str__(self) -> str:
@@ -124,17 +137,28 @@ class Tensor:
 
 MAX_LISTED = 8
 MAX_COMPARED = 100
-"""Characters of names that are looked at for one that was meant: the time grows with their square."""
+"""Characters of names that are compared to suggest a similar name: the time is quadratic in them."""
 
 
 def listed(tensors: Sequence[object]) -> str:
-    """Formats tensors in one line, or as many of them as fit."""
+    """Format tensors in one line, at most :data:`MAX_LISTED` of them."""
     if len(tensors) > MAX_LISTED + 1:
         return f"{listed(tensors[:MAX_LISTED])} and {len(tensors) - MAX_LISTED} more"
     return ", ".join(map(str, tensors)) or "none"
 
 
 def check_names(role: str, given: Mapping[str, Any], tensors: tuple[Tensor, ...], *, complete: bool) -> None:
+    """Check the names of arrays against tensors of the model.
+
+    Args:
+        role: "input" or "output", for messages.
+        given: arrays by name.
+        tensors: of the model.
+        complete: whether an array must be given for each tensor.
+
+    Raises:
+        RunError: a name is unknown, or missing.
+    """
     names = [tensor.name for tensor in tensors]
     if list(given) == names:
         return

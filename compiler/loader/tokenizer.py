@@ -1,4 +1,4 @@
-"""Calls the functions of a library for text: tokens of a text, and the text of tokens."""
+"""Tokenizes and detokenizes texts by the functions of a library, `nnefc_tokenize` and `nnefc_detokenize`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OK, _BAD_ARGUMENT, _TOO_SMALL = 0, 1, 10
 
 
 def encoded(library: Library, text: str, begin_and_end: bool, control: bool) -> list[int]:
-    """Returns the tokens of a text.
+    """Return the tokens of a text; arguments as in :meth:`Model.tokenize`.
 
     Raises:
         RunError: the library has no tokenizer, or there is not enough memory.
@@ -36,10 +36,16 @@ def encoded(library: Library, text: str, begin_and_end: bool, control: bool) -> 
 
 
 def decoded(library: Library, tokens: Sequence[int], skip_control: bool, continues: bool) -> bytes:
-    """Returns the text of tokens in UTF-8; its end may be a part of a character.
+    """Return the text of tokens in UTF-8, which may end within a character.
+
+    Args:
+        library: that has the tokenizer.
+        tokens: numbers of tokens.
+        skip_control: whether control tokens are left out.
+        continues: whether other tokens come before: some tokenizers treat the first token of a text differently.
 
     Raises:
-        RunError: the library has no tokenizer, a number is no token, or there is not enough memory.
+        RunError: the library has no tokenizer, a number is not a token, or there is not enough memory.
     """
     function = library.function("nnefc_detokenize")
     try:
@@ -62,7 +68,7 @@ def decoded(library: Library, tokens: Sequence[int], skip_control: bool, continu
 
 
 def _wrong(library: Library, tokens: Sequence[int]) -> int:
-    """Returns the first number that is no token."""
+    """Return the first number that is not a token."""
     size = c_size_t()
     function = library.function("nnefc_detokenize")
     return next(
@@ -71,7 +77,7 @@ def _wrong(library: Library, tokens: Sequence[int]) -> int:
 
 
 class TextStream:
-    """The text of tokens that come one after the other."""
+    """Detokenizes tokens one by one."""
 
     def __init__(self, library: Library, skip_control: bool) -> None:
         self._library, self._skip_control = library, skip_control
@@ -79,7 +85,7 @@ class TextStream:
         self._continues = False
 
     def add(self, token: int) -> str:
-        """Returns the text that a token adds; a character of several tokens comes with the last one of them."""
+        """Return the text that a token adds; a character of several tokens is returned with its last token."""
         self._waiting += decoded(self._library, [token], self._skip_control, self._continues)
         self._continues = True
         whole = _whole_characters(self._waiting)
@@ -88,14 +94,14 @@ class TextStream:
         return text
 
     def end(self) -> str:
-        """Returns what is left: the beginning of a character that did not end, as U+FFFD."""
+        """Return the remaining text: U+FFFD for an incomplete character, else empty."""
         text = self._waiting.decode(errors="replace")
         self._waiting = b""
         return text
 
 
 def streamed(library: Library, tokens: Iterable[int], skip_control: bool) -> Iterator[str]:
-    """Yields the text that each token adds, as :class:`TextStream` does."""
+    """Yield the text that each token adds, as :class:`TextStream`."""
     stream = TextStream(library, skip_control)
     for token in tokens:
         yield stream.add(token)
@@ -104,7 +110,7 @@ def streamed(library: Library, tokens: Iterable[int], skip_control: bool) -> Ite
 
 
 def _whole_characters(text: bytes) -> int:
-    """Returns the size of the text without the beginning of a character at its end."""
+    """Return the bytes of a text without an incomplete character at its end."""
     for size in range(1, min(4, len(text) + 1)):
         byte = text[-size]
         if byte >= 0xC0:

@@ -191,7 +191,7 @@ class Service:
 
     @contextmanager
     def unread(self, served: Served) -> Iterator[None]:
-        """Count an answer that the client has not read, and that takes memory, as a running request while the block runs.
+        """Count an answer that its client has not read as a running request while the block runs: it takes memory.
 
         Raises:
             Refused: too many requests wait and run.

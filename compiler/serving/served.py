@@ -202,7 +202,9 @@ class Served:
     def _checked_input(self, name: str, datatype: str, shape: Sequence[object]) -> tuple[Tensor, tuple[int, ...]]:
         tensor = self._by_name.get(name)
         if tensor is None:
-            raise Refused(FailureKind.INVALID, f'there is no input "{name[:100]}"; {_interfaces("inputs", self.inputs)}')
+            raise Refused(
+                FailureKind.INVALID, f'there is no input "{name[:100]}"; {_interfaces("inputs", self.inputs)}'
+            )
         if datatype != DATATYPES[tensor.dtype]:
             raise Refused(FailureKind.INVALID, f'input "{name}" is of {DATATYPES[tensor.dtype]}, not {datatype[:20]}')
         if len(shape) != len(tensor.shape):

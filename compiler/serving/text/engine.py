@@ -435,7 +435,7 @@ class Engine:
         self.model.write_state(_LENGTH, lengths)
 
     def _step(self) -> None:
-        """Run once: read a chunk of a prompt, or generate the next token of all replies with a complete prompt, in turn."""
+        """Run once: alternately read a chunk of a prompt and generate the next token of all replies."""
         active = self._active
         reading = [sequence for sequence in active if sequence.reply is not None and sequence.reply.left]
         writing = [sequence for sequence in active if sequence.reply is not None and not sequence.reply.left]
