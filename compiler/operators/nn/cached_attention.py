@@ -13,6 +13,7 @@ from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, d
 from nnefc.operators.math.elementwise import element_at
 from nnefc.operators.nn.attention import Attention, MergeHeads
 from nnefc.operators.nn.normalization import RootMeanSquare
+from nnefc.operators.nn.quantization import RANGES, clamped
 from nnefc.operators.nn.rotary import RotaryEmbedding
 from nnefc.operators.statements import T, each, looped, report
 from nnefc.operators.tensor.indexing import Gather
@@ -286,7 +287,7 @@ def _in_steps(ctx: Emitter, x: Operand, step: Operand) -> Operand:
 
     def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
         count = tirx.nearbyint(tensors[0](*index) / element_at(tensors[1], index, shape))
-        return tirx.max(tirx.min(count, tirx.const(127, "float32")), tirx.const(-128, "float32")).astype("int8")
+        return clamped(count, *RANGES["int8"]).astype("int8")
 
     return ctx.emit(ctx.elements(shape, element, x, step, name="in_steps"))
 

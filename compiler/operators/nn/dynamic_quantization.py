@@ -11,7 +11,7 @@ from tvm import relax, tirx
 
 from nnefc.operators.base import Array, Emitter, Operand, Operator, SameShape, Shape, shape_of
 from nnefc.operators.math.elementwise import compute
-from nnefc.operators.nn.quantization import RANGES
+from nnefc.operators.nn.quantization import RANGES, clamped
 
 __all__ = ["AwayQuantization", "RowQuantization"]
 
@@ -67,25 +67,26 @@ def _zero_point(low: Any, high: Any) -> Any:
     low, high = tirx.min(low, zero).astype("float64"), tirx.max(high, zero).astype("float64")
     is_zero = low == high
     scale = tirx.Select(is_zero, tirx.const(1, "float64"), (high - low) / 255.0)
-    lower, upper = tirx.const(-128, "float64"), tirx.const(127, "float64")
+    limits = RANGES["int8"]
+    lower, upper = (tirx.const(limit, "float64") for limit in limits)
     by_low = tirx.const(128, "float64") + tirx.abs(low / scale)
     by_high = upper + tirx.abs(high / scale)
     point = tirx.Select(by_low < by_high, lower - low / scale, upper - high / scale)
-    nudged = _away(tirx.max(tirx.min(point, upper), lower)).astype("int32")
+    nudged = _away(clamped(point, *limits)).astype("int32")
     return tirx.Select(is_zero, tirx.const(0, "int32"), nudged)
 
 
 def _asymmetric(x: Any, scale: Any, zero: Any) -> Any:
     inverse = tirx.const(1, "float32") / scale
     made = _away(zero.astype("float32") + x * inverse)
-    return tirx.max(tirx.min(made, tirx.const(127, "float32")), tirx.const(-128, "float32")).astype("int32")
+    return clamped(made, *RANGES["int8"]).astype("int32")
 
 
 def _symmetric(x: Any, low: Any, high: Any) -> Any:
     end = tirx.max(tirx.abs(low), tirx.abs(high))
     inverse = tirx.Select(end == tirx.const(0, "float32"), tirx.const(0, "float32"), tirx.const(127, "float32") / end)
     made = _away(x * inverse)
-    return tirx.max(tirx.min(made, tirx.const(127, "float32")), tirx.const(-127, "float32")).astype("int32")
+    return clamped(made, -127, 127).astype("int32")
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,11 @@ class AwayQuantization(SameShape):
 
     def lower(self, ctx: Emitter, x: Operand, scale: Array, zero: Array) -> Operand:
         """`scale` is float32 and `zero` int32, both without axes or along `axis`."""
-        ends = [tirx.const(end, "float32") for end in RANGES[self.dtype]]
         along = [-1 if axis == self.axis else 1 for axis in range(len(shape_of(x)))]
         parts = [part if self.axis is None else part.reshape(along) for part in (scale, zero)]
 
         def element(x: Any, scale: Any, zero: Any) -> Any:
             made = _away(x / scale) + zero.astype("float32")
-            return tirx.max(tirx.min(made, ends[1]), ends[0]).astype("int32")
+            return clamped(made, *RANGES[self.dtype]).astype("int32")
 
         return compute(ctx, element, x, *parts, name="quantize", dtype=self.dtype)

@@ -29,6 +29,7 @@ from nnefc.operators.base import (
 from nnefc.operators.dtypes import STORAGE, numpy_dtype, promoted_type
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import apply, compute
+from nnefc.operators.math.functions import element_dtype
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.convolution import Convolution
 from nnefc.operators.nn.window import Window, no_padding
@@ -47,6 +48,7 @@ __all__ = [
     "QuantizedTensor",
     "Quotients",
     "Requantization",
+    "clamped",
     "quantized_product",
 ]
 
@@ -390,10 +392,9 @@ class Quantization(Quotients):
         wide = promoted_type(self.work)
 
         def element(t: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            low, high = (tirx.const(limit, wide) for limit in RANGES[self.dtype])
             value = tirx.nearbyint(self._quotient(t, index))
             value = value + t[2](*self._position(index, len(t[2].shape))).astype(wide) if extra else value
-            return tirx.max(tirx.min(value, high), low).astype("int32").astype(STORAGE.get(self.dtype, self.dtype))
+            return clamped(value, *RANGES[self.dtype]).astype("int32").astype(STORAGE.get(self.dtype, self.dtype))
 
         return ctx.elements(shape_of(x), element, x, scale, *extra, name="quantize")
 
@@ -460,6 +461,12 @@ class DynamicQuantization(Operator):
         return QuantizedTensor(elements, scale, point)
 
 
+def clamped(value: tirx.Expr, low: int, high: int) -> tirx.Expr:
+    """Returns a real between two limits; NaN becomes the lower one, as in onnxruntime on x86-64."""
+    lower, upper = (tirx.const(limit, element_dtype(value)) for limit in (low, high))
+    return tirx.min(tirx.max(value, lower), upper)
+
+
 def _min_or_max(ctx: Emitter, function: Callable[..., relax.Expr], x: Operand) -> relax.Expr:
     """The smallest or the greatest element, `[1, 1]`; the whole tensor is one row."""
     row = ctx.reshaped(x, (1, math.prod(shape_of(x))))
@@ -472,5 +479,4 @@ def _or_one(scale: Any) -> Any:
 
 
 def _as_byte(value: Any) -> Any:
-    clipped = tirx.max(tirx.min(value, tirx.const(255, "float32")), tirx.const(0, "float32"))
-    return clipped.astype("int32")
+    return clamped(value, *RANGES["uint8"]).astype("int32")

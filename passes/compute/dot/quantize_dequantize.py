@@ -1,6 +1,7 @@
 """Quantizes and dequantizes elements with a scale and a zero point.
 
-quantized(x, s, z)       =      cut(round(x / s) + z)          rounded to even, cut to the range of the result's type
+quantized(x, s, z)       =      cut(round(x / s) + z)          rounded to even, cut to the range of the result's type;
+                                                              NaN becomes its lower limit
 dequantized(q, s, z)     =      (q - z) · s
 
 Floats of 8 bits have no zero point: a conversion rounds to even, cuts, and keeps NaN.
@@ -24,7 +25,7 @@ def quantized(element: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None, dtyp
     low, high = (tirx.const(int(limit(dtype).value), "float32") for limit in (tvm.tirx.min_value, tvm.tirx.max_value))
     rounded = tirx.nearbyint(element / scale)
     moved = rounded if zero is None else rounded + zero.astype("float32")
-    return tirx.max(tirx.min(moved, high), low).astype("int32").astype(dtype)
+    return tirx.min(tirx.max(moved, low), high).astype("int32").astype(dtype)
 
 
 def dequantized(element: tirx.Expr, scale: tirx.Expr, zero: tirx.Expr | None) -> tirx.Expr:

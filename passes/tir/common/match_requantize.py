@@ -1,6 +1,6 @@
 """Matches requantization: a number that is rounded, offset by a zero point and clamped.
 
-max(min(nearbyint(x) + 3, 255), 0)     is     RoundedNumber(x, 3, ((Min, 255), (Max, 0)))
+min(max(nearbyint(x) + 3, 0), 255)     is     RoundedNumber(x, 3, ((Max, 0), (Min, 255)))
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 
-__all__ = ["RoundedNumber", "rounded_argument"]
+from nnefc.passes.tir.common.expressions import loads_of, variables_of
+
+__all__ = ["RoundedNumber", "is_of_integers", "rounded_argument"]
 
 _LARGEST = 1 << 20
 """The largest constant that is matched: float32 represents sums of two such integers exactly."""
@@ -63,6 +65,14 @@ def rounded_argument(expr: tirx.Expr) -> tirx.Expr | None:
     """Returns the float32 argument that is rounded to even."""
     is_call = isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == "tirx.nearbyint"
     return expr.args[0] if is_call and str(expr.expr_ty().dtype) == "float32" else None
+
+
+def is_of_integers(number: tirx.Expr) -> bool:
+    """Whether a float is computed of integers, and of floats for some axes alone, as scales are: it is not NaN."""
+    loads = loads_of(number)
+    floats = [load for load in loads if str(load.source.dtype).startswith("float")]
+    axes = variables_of(position for load in loads if load not in floats for position in load.indices)
+    return len(floats) < len(loads) and all(variables_of(load.indices) < axes for load in floats)
 
 
 def _with_whole(expr: tirx.Min | tirx.Max | tirx.Add) -> tuple[tirx.Expr, int | None]:

@@ -1,17 +1,17 @@
 """Fuses rounding into the conversion to integers, where one instruction does both.
 
     int32(nearbyint(x))                             →     converted(x)
-    int32(max(min(nearbyint(x) + 3, 255), 0))       →     converted(max(min(x, 252), -3)) + 3
-    uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(uint32(converted(max(0, x))), 255))
-    uint8(int32(max(min(nearbyint(x), 255), 0)))    →     the same
+    int32(min(max(nearbyint(x) + 3, 0), 255))       →     converted(min(max(x, -3), 252)) + 3
+    uint8(int32(nearbyint(min(255, max(0, x)))))    →     uint8(min(uint32(converted(max(x, 0))), 255))
+    uint8(int32(min(max(nearbyint(x), 0), 255)))    →     the same
 
 One instruction replaces three. Values out of int32's range become the min on x86 (2³¹ if read unsigned)
 and are clamped elsewhere: a limit of 255 that comes after the conversion cuts both as well, and vectors are cut to
-bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: limits that are second
-make the upper one of it. So do conversions that are cut afterwards, but for those of Arm, which make 0 of it: there the
-last of these lines keeps both limits before the conversion, unless the number is computed of integers:
+bytes while they become bytes. A minimum or maximum is its second operand where the other is NaN: the lower limit, which
+is second and comes first, replaces NaN. Arm cuts while it makes a byte, where the number is computed of integers, so
+that it is not NaN:
 
-    int8(int32(max(min(nearbyint(x) + 3, 127), -128)))    →     saturated(converted(x), 3)
+    int8(int32(min(max(nearbyint(x) + 3, -128), 127)))    →     saturated(converted(x), 3)
 
 A byte that becomes a float or an int32 again, as that of a convolution that is added to another one, stays an int32.
 On Arm, a number of integers that is not negative, and becomes a float again, stays a float:
@@ -34,9 +34,9 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from nnefc.passes.tir.common.expressions import in_parts, is_number, loads_of, variables_of
+from nnefc.passes.tir.common.expressions import in_parts, is_number
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
-from nnefc.passes.tir.common.match_requantize import RoundedNumber, rounded_argument
+from nnefc.passes.tir.common.match_requantize import RoundedNumber, is_of_integers, rounded_argument
 
 __all__ = ["convert_with_rounding", "use_rounding_conversions"]
 
@@ -75,13 +75,13 @@ def convert_with_rounding(func: tirx.PrimFunc, architecture: str, lanes: int) ->
         lanes: of a register of float32.
     """
     converted = functools.partial(tirx.call_intrin, "int32", _NAMES[architecture].format(lanes=lanes))
-    nan_is_large, any_number = architecture != "aarch64", _NAMES[architecture] != _BY_SUM
+    any_number = _NAMES[architecture] != _BY_SUM
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         dtype = str(cast.expr_ty().dtype)
         if architecture == "aarch64" and (byte := _Byte.of(cast.value, dtype)) is not None:
             return byte.saturated()
-        if any_number and dtype == "uint8" and (inner := _cut_to_bytes(cast.value, nan_is_large)) is not None:
+        if any_number and dtype == "uint8" and (inner := _cut_to_bytes(cast.value)) is not None:
             maximum = tirx.const(_MAX, "uint32")
             return tirx.Cast("uint8", tirx.Min(tirx.Cast("uint32", converted(inner)), maximum))
         if dtype != "int32":
@@ -90,7 +90,7 @@ def convert_with_rounding(func: tirx.PrimFunc, architecture: str, lanes: int) ->
         if rounded is not None:
             return converted(rounded)
         number = RoundedNumber.of(cast.value)
-        return cast if number is None else _cut_before(number, converted)
+        return cast if number is None else _cut_before(number, converted, architecture)
 
     rewrites = [(tirx.LT, _of_unrounded), (tirx.Cast, _without_bytes), (tirx.Cast, change)]
     for kind, rewrite in (*rewrites, *([(tirx.Cast, _as_float)] if architecture == "aarch64" else [])):
@@ -104,7 +104,7 @@ def _as_float(cast: tirx.Cast) -> tirx.Expr:
     if str(cast.expr_ty().dtype) == "float32" and getattr(getattr(whole, "op", None), "name", "") == _NAMES["aarch64"]:
         match whole.args[0]:
             case tirx.Min(a=tirx.FloatImm(), b=tirx.Max(a=tirx.FloatImm() as low, b=number)):
-                if float(low.value) >= 0 and _is_of_integers(number):
+                if float(low.value) >= 0 and is_of_integers(number):
                     return tirx.call_intrin("float32", _ROUNDED, whole.args[0])
     return cast
 
@@ -153,7 +153,7 @@ class _Byte:
 
     @classmethod
     def of(cls, expr: tirx.Expr, dtype: str) -> _Byte | None:
-        """Returns an int32 that becomes one; None for others, and for numbers that may be none, of which conversions
+        """Returns an int32 that becomes one; None for others, and for numbers that may be NaN, of which conversions
         make 0.
         """
         zero = 0
@@ -166,7 +166,7 @@ class _Byte:
                 return None
             found[type(number)] = int(float(number.b)) + zero
             number = number.a
-        if dtype not in _SATURATED or found.keys() != {tirx.Min, tirx.Max} or not _is_of_integers(number):
+        if dtype not in _SATURATED or found.keys() != {tirx.Min, tirx.Max} or not is_of_integers(number):
             return None
         minimum, maximum, limits = found[tirx.Max], found[tirx.Min], np.iinfo(dtype)
         fits = limits.min <= minimum <= maximum <= limits.max and abs(zero) <= _MAX
@@ -182,14 +182,6 @@ class _Byte:
         return tirx.Min(made, tirx.const(self.maximum, self.dtype)) if self.maximum < limits.max else made
 
 
-def _is_of_integers(number: tirx.Expr) -> bool:
-    """Whether a float is computed of integers, and of floats for some axes alone, as scales are: all are numbers."""
-    loads = loads_of(number)
-    floats = [load for load in loads if str(load.source.dtype).startswith("float")]
-    axes = variables_of(position for load in loads if load not in floats for position in load.indices)
-    return len(floats) < len(loads) and all(variables_of(load.indices) < axes for load in floats)
-
-
 def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
     """Returns the argument of which `expr` is the rounded int32."""
     if isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "").startswith(_CONVERTED):
@@ -199,29 +191,30 @@ def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
     return rounded_argument(expr.value)
 
 
-def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """Returns the same as int32, cut first, so that what is converted fits; limits are second, and replace NaN."""
-    number = rounded.number
-    for kind, limit in rounded.limits:
-        number = kind(number, tirx.const(float(limit - rounded.zero), "float32"))
+def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Expr], architecture: str) -> tirx.Expr:
+    """Returns the same as int32, cut first, so that what is converted fits; the first limit replaces NaN.
+
+    32-bit Arm has one instruction for a limit that does not replace NaN (`lower_fmin_fmax.py`), and two for others.
+    """
+    number, may_be_nan = rounded.number, architecture != "armv7a" or not is_of_integers(rounded.number)
+    for kind, whole_limit in rounded.limits:
+        limit = tirx.const(float(whole_limit - rounded.zero), "float32")
+        number = kind(number, limit) if may_be_nan else kind(limit, number)
+        may_be_nan = architecture != "armv7a"
     whole = converted(number)
     return whole + tirx.const(rounded.zero, "int32") if rounded.zero else whole
 
 
-def _cut_to_bytes(expr: tirx.Expr, nan_is_large: bool) -> tirx.Expr | None:
-    """Returns the argument of which `expr` is the rounded int32 clamped to bytes, without the max; NaN propagates.
-
-    Args:
-        nan_is_large: whether a conversion of NaN is, as the upper limit that it is with limits that are second.
-    """
+def _cut_to_bytes(expr: tirx.Expr) -> tirx.Expr | None:
+    """Returns the argument of which `expr` is the rounded int32 clamped to bytes, without the upper limit; 0 of NaN."""
     match _rounded(expr):
         case tirx.Min(a=maximum, b=tirx.Max(a=minimum, b=number)):
             pass
-        case tirx.Max(a=tirx.Min(a=number, b=maximum), b=minimum) if nan_is_large:
+        case tirx.Min(a=tirx.Max(a=number, b=minimum), b=maximum):
             pass
         case _:
             return None
-    return tirx.Max(minimum, number) if is_number(maximum, _MAX) and is_number(minimum, 0) else None
+    return tirx.Max(number, minimum) if is_number(maximum, _MAX) and is_number(minimum, 0) else None
 
 
 @functools.cache  # TVM refuses a second registration

@@ -1,6 +1,10 @@
 """Rounds to integers and clamps as integers, for processors without an instruction that rounds floats to floats.
 
-    int32(min(max(nearbyint(x) + z, -128), 127))     →     min(max(rounded(x) + z, -128), 127)
+    int32(min(max(nearbyint(x) + z, -128), 127))     →     min(max(rounded(x) + z, -128), 127)               of integers
+                                                     →     min(rounded(max(x, -128 - z)) + z, 127)           of others
+
+A number that may be NaN, of which conversions make 0, has the lower limit before it is rounded, which NaN becomes; a
+sum makes a low number of NaN.
 
 `rounded` is one instruction where there is a unit for floats: conversion to int32, to even, and to the nearest there is
 for numbers that int32 does not hold; two of vectors. Elsewhere the fraction leaves a sum with 3 · 2²².
@@ -16,7 +20,7 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.passes.tir.common.intrinsics import register_pure_operator
-from nnefc.passes.tir.common.match_requantize import RoundedNumber
+from nnefc.passes.tir.common.match_requantize import RoundedNumber, is_of_integers
 
 __all__ = ["round_as_integers", "use_rounding"]
 
@@ -44,10 +48,13 @@ def _integer(expr: tirx.Expr, name: str) -> tirx.Expr | None:
     rounded = RoundedNumber.of(expr)
     if rounded is None:
         return None
-    made: tirx.Expr = tirx.call_intrin("int32", name, rounded.number)
+    number, limits = rounded.number, list(rounded.limits)
+    if name != _BY_SUM and limits[0][0] is tirx.Max and not is_of_integers(number):
+        number = tirx.Max(number, tirx.const(float(limits.pop(0)[1] - rounded.zero), "float32"))
+    made: tirx.Expr = tirx.call_intrin("int32", name, number)
     if rounded.zero:
         made = tirx.call_intrin("int32", _SATURATED_SUM, made, tirx.const(rounded.zero, "int32"))
-    for kind, limit in rounded.limits:
+    for kind, limit in limits:
         made = kind(made, tirx.const(limit, "int32"))
     return made
 
@@ -85,7 +92,7 @@ def _by_unit(x: tirx.Expr) -> tirx.Expr:
 
 def _by_sum(x: tirx.Expr) -> tirx.Expr:
     limit = tirx.const(_MAX, "float32")
-    cut = tirx.max(tirx.min(x, limit), -limit)
+    cut = tirx.min(tirx.max(x, -limit), limit)
     return tirx.reinterpret("int32", cut + tirx.const(_LARGE, "float32")) - tirx.const(_LARGE_BITS, "int32")
 
 

@@ -1,7 +1,7 @@
 """Rounds numbers by a sum while they are quantized: units that convert and round have a quarter of the rate of sums.
 
-    int32(max(min(nearbyint(x) + z, 127), -128))
-        → reinterpret(int32, max(min(x, 127 - z), -128 - z) + 3 · 2²²) - (bits of 3 · 2²² - z)
+    int32(min(max(nearbyint(x) + z, -128), 127))
+        → reinterpret(int32, min(max(x, -128 - z), 127 - z) + 3 · 2²²) - (bits of 3 · 2²² - z)
 
 The last bits of a float32 between 2²³ and 2²⁴ are those of an integer: a sum in this range is rounded to one, ties to
 even. Limits are integers, so that a number may be clamped before it is rounded. Sums, limits and bits are vectors
