@@ -12,8 +12,8 @@
             sums[…] += weight(power) * V[key, …]
         result[query, …] = sums[…] / total
 
-The loops define the result. `passes/schedule/cuda/attention.py` reads products, scores, weights and bounds out of them
-and computes tiles of queries and keys instead; what it does not take is divided among threads as it stands.
+The loops define the result. `passes/schedule/gpu/attention/analysis.py` reads products, scores, weights and bounds out
+of them, and rules compute tiles of queries and keys instead; what they do not take is divided among threads as it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Schedule rules for CUDA, in the order in which they are tried."""
 
-from nnefc.passes.schedule.cuda.attention import AttentionRule
 from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
+from nnefc.passes.schedule.cuda.tensor_core_attention import TensorCoreAttentionRule
+from nnefc.passes.schedule.gpu.attention.attention import AttentionRule
 from nnefc.passes.schedule.gpu.attention.single_query import SingleQueryRule
 from nnefc.passes.schedule.gpu.contractions.contraction import ContractionRule
 from nnefc.passes.schedule.gpu.contractions.depthwise import DepthwiseRule
@@ -20,6 +21,7 @@ __all__ = ["CUDA_RULES"]
 CUDA_RULES = (
     GatedProductRule(),
     SingleQueryRule(),
+    TensorCoreAttentionRule(),
     AttentionRule(),
     DepthwiseRule(),
     VectorProductRule(),

@@ -17,13 +17,14 @@ from typing import ClassVar
 
 from tvm import tirx
 
+from nnefc.ir.gpu_operators import exchanged
 from nnefc.passes.schedule.cuda.warp_tiles import WarpTile
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.schedule.gpu.contractions.tiled_launch import TiledLaunch
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
 from nnefc.passes.schedule.gpu.contractions.write_back import VECTOR, write, write_vector
-from nnefc.passes.schedule.gpu.nest import buffer, exchanged, load, sequence, store
+from nnefc.passes.schedule.gpu.nest import buffer, load, sequence, store
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import EIGHT_BITS
 from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS

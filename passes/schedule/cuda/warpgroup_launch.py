@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from tvm import tirx
 
+from nnefc.ir.gpu_operators import wait_for_copies
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, TensorLaunch, as_multiplied
 from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
@@ -32,7 +33,7 @@ from nnefc.passes.schedule.cuda.warpgroup_matrices import (
     wait_for_products,
 )
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts
-from nnefc.passes.schedule.gpu.contractions.operand_fetch import OperandFetch, is_loaded, wait_for_copies
+from nnefc.passes.schedule.gpu.contractions.operand_fetch import OperandFetch, is_loaded
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile, lanes_along
 from nnefc.passes.schedule.gpu.contractions.packed_fetch import unpacked_tile
 from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile

@@ -13,25 +13,12 @@ is the last, so that they are the same in every run.
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.backend.cuda.op import cuda_func_call
 
+from nnefc.ir.gpu_operators import is_last
 from nnefc.passes.schedule.gpu.nest import Nest, load, sequence, store
 from nnefc.passes.tir.common.expressions import number
 
 __all__ = ["if_last"]
-
-_IS_LAST = """
-__device__ __forceinline__ int nnefc_is_last(unsigned *arrived, int blocks) {
-  __syncthreads();
-  int last = 0;
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicInc(arrived, (unsigned)blocks - 1) == (unsigned)blocks - 1;
-    __threadfence();
-  }
-  return __syncthreads_or(last);
-}
-"""
 
 
 def if_last(nest: Nest, arrived: tirx.Var, tile: tirx.Expr, blocks: int, body: tirx.Stmt) -> tirx.Stmt:
@@ -41,8 +28,7 @@ def if_last(nest: Nest, arrived: tirx.Var, tile: tirx.Expr, blocks: int, body: t
         arrived: for each tile, how many blocks have come here.
         blocks: of each tile.
     """
-    is_last = nest.buffer("is_last", 1, "int32", "local")
+    is_last_block = nest.buffer("is_last", 1, "int32", "local")
     counter = tirx.address_of(load(arrived, tile))
-    call = cuda_func_call("nnefc_is_last", counter, number(blocks), source_code=_IS_LAST, return_type="int32")
-    condition = tirx.NE(load(is_last, number(0)), number(0))
-    return sequence(store(is_last, call, number(0)), tirx.IfThenElse(condition, body, None))
+    condition = tirx.NE(load(is_last_block, number(0)), number(0))
+    return sequence(store(is_last_block, is_last(counter, blocks), number(0)), tirx.IfThenElse(condition, body, None))

@@ -15,13 +15,14 @@ from tvm.ir.expr import TensorLoad
 from tvm.sym import Analyzer
 
 from nnefc.ir.attributes import ARRIVALS, SYNCHRONIZED
+from nnefc.ir.gpu_operators import exchanged
 from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.common.expressions import int64, number, variables_of
 from nnefc.symbolic.dims import Dimension, Size, bounds, is_known, variables
 from nnefc.targets.machine.cuda.gpus import LARGEST_GRID, WARP
 
-__all__ = ["Nest", "buffer", "exchanged", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
+__all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 
 _MAX = (1 << 31) - 2  # that an index of 32 bits is, with one more behind it
 _ROLLED = "disable_unroll"
@@ -205,14 +206,6 @@ def sequence(*stmts: tirx.Stmt | None) -> tirx.Stmt:
 def synchronize() -> tirx.Stmt:
     """Returns all threads of a block wait for each other, and see each other's writes to shared memory."""
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
-
-
-def exchanged(value: tirx.Expr, distance: tirx.Expr | int) -> tirx.Expr:
-    """Returns the value that the thread of the same warp has whose number differs by a power of two."""
-    mask = tirx.const(0xFFFFFFFF, "uint32")
-    distance = number(distance) if isinstance(distance, int) else distance
-    dtype = str(value.expr_ty().dtype)
-    return tirx.call_intrin(dtype, "tirx.cuda.__shfl_xor_sync", mask, value, distance, number(WARP))
 
 
 def warp_sum(nest: Nest, values: tirx.Var, at: tirx.Expr) -> tirx.Stmt:

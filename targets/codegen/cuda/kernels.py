@@ -42,6 +42,7 @@ from nnefc.symbolic.dims import (
 from nnefc.targets.codegen.cuda.byte_vectors import repeat_bytes_in_words
 from nnefc.targets.codegen.cuda.float8_conversions import convert_float8
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
+from nnefc.targets.codegen.cuda.gpu_operators import register_gpu_operators
 from nnefc.targets.codegen.cuda.infinite_constants import convert_infinite_constants
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, replace_prelude
@@ -309,6 +310,7 @@ def _all_lanes(_call: Call) -> tirx.Expr:
 # lanes have taken different numbers of iterations these need not be all; but all reach the shuffles, so all can be
 # named.
 tirx.register_intrin_lowering("tirx.tvm_warp_activemask", target="cuda", f=_all_lanes, level=100)
+register_gpu_operators()
 
 _FINISH = tvm.ir.transform.Sequential(
     [

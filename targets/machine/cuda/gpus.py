@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 __all__ = [
+    "ASYNCHRONOUS_COPIES",
     "CAPABILITIES",
     "GPUS",
     "LARGEST_BLOCK",
@@ -107,6 +108,9 @@ depth is twice as much. It may have fewer columns: a multiple of eight, or of 16
 
 TENSOR_MEMORY_COLUMNS = 512
 """Columns of tensor memory of a processor, of 128 sums each; blocks allocate powers of two (PTX, "Tensor Memory")."""
+
+ASYNCHRONOUS_COPIES = 80
+"""The first compute capability whose threads copy to shared memory by `cp.async` (PTX, "Non-bulk copy")."""
 
 SPECIFIC_FEATURES = {number: f"__CUDA_ARCH_FEAT_SM{number}_ALL" for number in (90, 100, 103, 110)}
 """The macro that NVIDIA's compiler defines while it compiles for one architecture with the instructions that not all

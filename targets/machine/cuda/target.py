@@ -14,6 +14,7 @@ from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
 from nnefc.targets.machine.cuda.gpus import (
+    ASYNCHRONOUS_COPIES,
     CAPABILITIES,
     GPUS,
     LOAD_BYTES,
@@ -89,6 +90,11 @@ class CudaTarget:
     def max_shared_bytes(self) -> int:
         """Shared memory that a block may ask for on every one of the architectures."""
         return min(CAPABILITIES[number].shared_bytes_per_block for number in self.architectures)
+
+    @property
+    def has_asynchronous_copies(self) -> bool:
+        """Whether threads of all architectures copy to shared memory past the registers."""
+        return self.oldest >= ASYNCHRONOUS_COPIES
 
     @property
     def has_warpgroup_products(self) -> bool:

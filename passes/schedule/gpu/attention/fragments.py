@@ -8,34 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from tvm import tirx
-from tvm.backend.cuda.op import cuda_func_call
 
+from nnefc.ir.gpu_operators import power_of_two
 from nnefc.passes.schedule.gpu.attention.analysis import Matrix
 from nnefc.passes.schedule.gpu.nest import Nest, load, store
 
-__all__ = ["HIDDEN", "LOWEST", "Fragment", "SharedTile", "larger", "power_of"]
+__all__ = ["HIDDEN", "LOWEST", "Fragment", "SharedTile", "power_of"]
 
 HIDDEN = float("-inf")
 LOWEST = -3.4028234663852886e38  # of all finite numbers: what a row is compared with of which nothing is seen
 
-_POWER = """
-__device__ __forceinline__ float nnefc_power(float difference, float factor) {
-  float power;
-  asm ("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(difference * factor));
-  return power;
-}
-"""
-
 
 def power_of(difference: tirx.Expr, factor: float) -> tirx.Expr:
-    """Returns the power of e of a number times a factor, with an error of 2 parts in 2^22 (PTX ISA, "ex2")."""
-    scale = tirx.const(factor * math.log2(math.e), "float32")
-    return cuda_func_call("nnefc_power", difference, scale, source_code=_POWER, return_type="float32")
-
-
-def larger(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    """Returns the larger of two numbers, by the one instruction that leaves out NaN."""
-    return tirx.call_pure_extern("float32", "fmaxf", a, b)
+    """Returns the power of e of a number times a factor, with an error of 2 parts in 2^22."""
+    return power_of_two(difference, factor * math.log2(math.e))
 
 
 @dataclass(frozen=True)

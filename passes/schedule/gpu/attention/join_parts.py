@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from tvm import tirx
 
+from nnefc.ir.gpu_operators import maximum
 from nnefc.passes.schedule.gpu.attention.analysis import Attention, simplified
-from nnefc.passes.schedule.gpu.attention.fragments import LOWEST, larger, power_of
+from nnefc.passes.schedule.gpu.attention.fragments import LOWEST, power_of
 from nnefc.passes.schedule.gpu.nest import Nest, load, sequence, store
 from nnefc.passes.tir.common.expressions import number, substituted
 from nnefc.symbolic.dims import ceil_div
@@ -43,7 +44,7 @@ class JoinedParts:
         nest, width, zero = self._nest, self._attention.width, tirx.const(0, "float32")
 
         def compare(part: tirx.Expr) -> tirx.Stmt:
-            return _put(self._highest, larger(_get(self._highest), element(part, number(width))))
+            return _put(self._highest, maximum(_get(self._highest), element(part, number(width))))
 
         def add(part: tirx.Expr) -> tirx.Stmt:
             return sequence(
@@ -52,7 +53,7 @@ class JoinedParts:
                 ),
                 _put(self._sum, _get(self._sum) + element(part, column) * _get(self._factor)),
                 _put(self._total, _get(self._total) + element(part, number(width + 1)) * _get(self._factor)),
-                _put(self._chosen, larger(_get(self._chosen), element(part, number(width + 2)))),
+                _put(self._chosen, maximum(_get(self._chosen), element(part, number(width + 2)))),
             )
 
         return sequence(

@@ -20,17 +20,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from functools import partial
 
-from tvm import tirx
+from tvm import s_tir, tirx
 from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.gpu_operators import commit_copies, exchanged, maximum, wait_for_copies
 from nnefc.passes.schedule.gpu.attention.analysis import Attention, Matrix, simplified
-from nnefc.passes.schedule.gpu.attention.fragments import HIDDEN, LOWEST, Fragment, SharedTile, larger, power_of
+from nnefc.passes.schedule.gpu.attention.fragments import HIDDEN, LOWEST, Fragment, SharedTile, power_of
 from nnefc.passes.schedule.gpu.attention.tiles import AttentionTile
-from nnefc.passes.schedule.gpu.contractions.operand_fetch import commit_copies, copy_vector, wait_for_copies
-from nnefc.passes.schedule.gpu.nest import Nest, exchanged, load, sequence, store, synchronize
+from nnefc.passes.schedule.gpu.contractions.operand_fetch import begin_copy
+from nnefc.passes.schedule.gpu.nest import Nest, kernel_schedule, load, sequence, store, synchronize
 from nnefc.passes.tir.common.expressions import number, substituted
 from nnefc.symbolic.dims import ceil_div
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS
+from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 __all__ = ["AttentionLaunch"]
@@ -80,7 +81,7 @@ class AttentionLaunch(ABC):
         lanes = matrix.lanes(self._attention.aligned, widest)
         is_loaded = isinstance(matrix.element, TensorLoad)
         is_same = is_loaded and matrix.dtype == self._element
-        copied = is_same and lanes == widest and self._target.oldest >= MATRIX_INSTRUCTIONS["float32"].oldest
+        copied = is_same and lanes == widest and self._target.has_asynchronous_copies
         return SharedTile(matrix, rows, columns, first, stride, lanes if is_loaded else 1, copied)
 
     # What the instructions determine.
@@ -111,10 +112,12 @@ class AttentionLaunch(ABC):
 
     # The loops.
 
-    def nest(self) -> tirx.Stmt:
-        """Returns the launch."""
-        blocks = self._attention.elements * ceil_div(self._attention.queries, self._tile.queries)
-        return self._nest.launch(blocks, self._tile.threads, self._block)
+    def schedule(self) -> s_tir.Schedule:
+        """Returns the kernel."""
+        attention, tile = self._attention, self._tile
+        blocks = attention.elements * ceil_div(attention.queries, tile.queries)
+        launch = self._nest.launch(blocks, tile.threads, self._block)
+        return kernel_schedule(attention.func, attention.params, [launch])
 
     def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
         nest, attention, tile = self._nest, self._attention, self._tile
@@ -202,7 +205,7 @@ class AttentionLaunch(ABC):
         nest, matrix = self._nest, side.matrix
         if side.copied:
             value = matrix.at(nest, self._batch, row, column)
-            return copy_vector(nest, self._shared, position, value, inside, side.lanes)
+            return begin_copy(nest, self._shared, position, value, inside, side.lanes)
 
         def lane(of: tirx.Expr) -> tirx.Stmt:
             value = matrix.at(nest, self._batch, row, column + of)
@@ -254,11 +257,11 @@ class AttentionLaunch(ABC):
         before = load(self._rescaled, row)
 
         def compare(group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
-            return store(highest, larger(load(highest, row), scores.at(row, group, lane)), row)
+            return store(highest, maximum(load(highest, row), scores.at(row, group, lane)), row)
 
         def exchange(step: tirx.Expr) -> tirx.Stmt:
             other = exchanged(load(highest, row), tirx.shift_left(number(1), step))
-            return store(highest, larger(load(highest, row), other), row)
+            return store(highest, maximum(load(highest, row), other), row)
 
         def power(group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
             made = power_of(scores.at(row, group, lane) - load(highest, row), self._attention.factor)
@@ -292,7 +295,7 @@ class AttentionLaunch(ABC):
         if attention.chosen is None or self._chosen is None:
             return made
         chosen = tirx.if_then_else(key < self._end, self._of(attention.chosen, row, key, {}), zero)
-        return sequence(made, store(self._chosen, larger(load(self._chosen, row), chosen), row))
+        return sequence(made, store(self._chosen, maximum(load(self._chosen, row), chosen), row))
 
     # The results.
 
@@ -308,7 +311,7 @@ class AttentionLaunch(ABC):
                 if self._chosen is None:
                     return added
                 chosen = load(self._chosen, row)
-                return sequence(added, store(self._chosen, larger(chosen, exchanged(chosen, distance)), row))
+                return sequence(added, store(self._chosen, maximum(chosen, exchanged(chosen, distance)), row))
 
             return nest.unrolled(self._sharing.bit_length() - 1, step, "step")
 

@@ -18,15 +18,15 @@ from functools import partial
 
 from tvm import s_tir, tirx
 
+from nnefc.ir.gpu_operators import exchanged, maximum
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.gpu.attention.analysis import Attention, attention_of, simplified
-from nnefc.passes.schedule.gpu.attention.fragments import HIDDEN, LOWEST, larger, power_of
+from nnefc.passes.schedule.gpu.attention.fragments import HIDDEN, LOWEST, power_of
 from nnefc.passes.schedule.gpu.attention.join_parts import JoinedParts, join_slices, part_length
 from nnefc.passes.schedule.gpu.last_block import if_last
 from nnefc.passes.schedule.gpu.nest import (
     Nest,
     buffer,
-    exchanged,
     kernel_schedule,
     load,
     sequence,
@@ -250,7 +250,7 @@ class _SingleQuery:
         nest, scores, highest, totals = self._nest, self._scores, self._highest, self._totals
 
         def compare(index: tirx.Expr) -> tirx.Stmt:
-            return store(highest, larger(load(highest, head), load(scores, index)), head)
+            return store(highest, maximum(load(highest, head), load(scores, index)), head)
 
         def add(index: tirx.Expr) -> tirx.Stmt:
             power = power_of(load(scores, index) - load(highest, head), self._attention.factor)
@@ -323,7 +323,7 @@ class _SingleQuery:
         if attention.chosen is None:
             return made
         chosen = self._where(key < self._end, simplified(nest, attention.chosen, axes))
-        return sequence(made, store(self._chosen, larger(load(self._chosen, head), chosen), head))
+        return sequence(made, store(self._chosen, maximum(load(self._chosen, head), chosen), head))
 
     def _added(self, head: tirx.Expr, index: tirx.Expr, chunk: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
         at = (index * number(self._chunks[1]) + chunk) * number(self._lanes) + lane
@@ -348,11 +348,11 @@ class _SingleQuery:
             highest, chosen = load(self._highest, head), load(self._chosen, head)
             return sequence(
                 store(self._before, highest, number(0)),
-                store(self._highest, larger(highest, exchanged(highest, distance)), head),
+                store(self._highest, maximum(highest, exchanged(highest, distance)), head),
                 self._rescaled(head, load(self._before, number(0))),
                 add(self._totals, head),
                 self._each_value(summed),
-                store(self._chosen, larger(chosen, exchanged(chosen, distance)), head),
+                store(self._chosen, maximum(chosen, exchanged(chosen, distance)), head),
             )
 
         steps = (WARP // self._team).bit_length() - 1

@@ -5,16 +5,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from nnefc.passes.schedule.gpu.attention.analysis import Attention
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import ceil_div, size_hint
-from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, WARP, Gpu
+from nnefc.targets.machine.cuda.gpus import WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["AttentionTile", "FmaTile", "MatrixTile", "choose_tile"]
+__all__ = [
+    "INSTRUCTIONS_OF_POWER",
+    "OTHER_REGISTERS",
+    "AttentionTile",
+    "FmaTile",
+    "choose_tile",
+    "filled",
+    "fma_tiles",
+]
 
-_OTHER_REGISTERS = 56  # of addresses, bounds and the steps of the softmax
+OTHER_REGISTERS = 56
+"""Registers of a thread for addresses, bounds and the steps of the softmax (estimate)."""
+
+INSTRUCTIONS_OF_POWER = 12
+"""Instructions of a score: its bounds, the largest one, the power, sums and conversion (estimate)."""
 
 
 @dataclass(frozen=True)
@@ -78,44 +91,6 @@ class AttentionTile(ABC):
 
 
 @dataclass(frozen=True)
-class MatrixTile(AttentionTile):
-    """A tile for tensor cores, of 16-bit floats: each warp has some times 16 of the queries.
-
-    Attributes:
-        row_tiles: how many times 16 queries a warp has.
-    """
-
-    row_tiles: int
-
-    padding = 8
-    """Elements between rows in shared memory: what eight threads read at once falls into different banks."""
-
-    @property
-    def threads(self) -> int:
-        return WARP * self.queries // (16 * self.row_tiles)
-
-    @property
-    def registers(self) -> int:
-        return self.row_tiles * (self.width // 2 + self.keys // 2 + self.size // 4) + _OTHER_REGISTERS
-
-    @property
-    def shared_bytes(self) -> int:
-        size, width = self.size + self.padding, self.width + self.padding
-        return 2 * (self.queries * size + self.keys * (size + width))
-
-    @property
-    def bytes_of_keys(self) -> int:
-        return 2 * self.keys * (self.size + self.width)
-
-    def multiply_cycles(self, gpu: Gpu) -> float:
-        products = self.queries * self.keys * (self.size + self.width) / gpu.tensor_multiply_adds
-        # A fragment of keys or values is read from shared memory for all queries of a warp.
-        read = self.bytes_of_keys * self.threads / WARP / 128
-        powers = self.queries * self.keys * _INSTRUCTIONS_OF_POWER / gpu.capability.multiply_adds
-        return max(products, read) + powers
-
-
-@dataclass(frozen=True)
 class FmaTile(AttentionTile):
     """A tile for multiply-adds of float32: a thread has four queries, with a part of the keys and of the values.
 
@@ -138,7 +113,7 @@ class FmaTile(AttentionTile):
     @property
     def registers(self) -> int:
         of_row = self.keys // self.columns + self.width // self.columns
-        return self.rows * of_row + 4 * (self.rows + self.keys // self.columns) + _OTHER_REGISTERS
+        return self.rows * of_row + 4 * (self.rows + self.keys // self.columns) + OTHER_REGISTERS
 
     @staticmethod
     def stride(length: int) -> int:
@@ -157,42 +132,30 @@ class FmaTile(AttentionTile):
     def multiply_cycles(self, gpu: Gpu) -> float:
         products = self.queries * self.keys * (self.size + self.width)
         read = products * (1 / self.rows + self.columns / self.keys) * gpu.shared_cycles / 4
-        powers = self.queries * self.keys * _INSTRUCTIONS_OF_POWER
+        powers = self.queries * self.keys * INSTRUCTIONS_OF_POWER
         return (max(products, read) + powers) / gpu.capability.multiply_adds
 
 
-_INSTRUCTIONS_OF_POWER = 12  # of a score: its bounds, the largest one, the power, sums and conversion (estimate)
-_MATRIX_TILES = (
-    (16, 64, 1),
-    (32, 64, 1),
-    (64, 32, 1),
-    (64, 64, 1),
-    (64, 128, 1),
-    (128, 64, 1),
-    (128, 64, 2),
-    (128, 128, 2),
-)
 _FMA_TILES = ((16, 32), (16, 64), (32, 32), (32, 64), (64, 32), (64, 64), (128, 32))
-_INSTRUCTION = MATRIX_INSTRUCTIONS["float16"]
+_Tile = TypeVar("_Tile", bound=AttentionTile)
 
 
-def choose_tile(attention: Attention, target: CudaTarget, by_tensor_cores: bool) -> AttentionTile | None:
+def fma_tiles(attention: Attention) -> list[FmaTile]:
+    """Returns the tiles for multiply-adds of float32."""
+    lanes = min((4, 2, 1), key=lambda lanes: filled(attention.width, FmaTile.columns * lanes) / (1 + lanes / 4))
+    sizes = (filled(attention.size, 4), filled(attention.width, FmaTile.columns * lanes))
+    return [FmaTile(queries, keys, *sizes, lanes) for queries, keys in _FMA_TILES]
+
+
+def choose_tile(attention: Attention, tiles: Sequence[_Tile], target: CudaTarget) -> _Tile | None:
     """Returns the tile that the model takes to be fastest for size hints; None if a device has room for none."""
-    tiles: Sequence[AttentionTile]
-    if by_tensor_cores:
-        depth, columns = _INSTRUCTION.depth, 2 * _INSTRUCTION.columns  # ldmatrix reads two blocks of columns at once
-        sizes = (_filled(attention.size, depth), _filled(attention.width, columns))
-        tiles = [MatrixTile(queries, keys, *sizes, rows) for queries, keys, rows in _MATRIX_TILES]
-    else:
-        lanes = min((4, 2, 1), key=lambda lanes: _filled(attention.width, FmaTile.columns * lanes) / (1 + lanes / 4))
-        sizes = (_filled(attention.size, 4), _filled(attention.width, FmaTile.columns * lanes))
-        tiles = [FmaTile(queries, keys, *sizes, lanes) for queries, keys in _FMA_TILES]
     fitting = [tile for tile in tiles if tile.fits(target)]
     elements, queries, keys = map(_hint, (attention.elements, attention.queries, attention.keys))
     return min(fitting, key=lambda tile: tile.cycles(elements, queries, keys, target.gpu), default=None)
 
 
-def _filled(length: int, multiple: int) -> int:
+def filled(length: int, multiple: int) -> int:
+    """Returns a length, filled up to a multiple."""
     return int(ceil_div(length, multiple)) * multiple
 
 

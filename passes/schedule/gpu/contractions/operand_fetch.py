@@ -17,9 +17,9 @@ from collections.abc import Callable
 
 import tvm
 from tvm import tirx
-from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir.expr import Call, TensorLoad
 
+from nnefc.ir.gpu_operators import copy_either, copy_vector
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.schedule.gpu.nest import Nest, load, sequence, store
@@ -34,36 +34,9 @@ from nnefc.passes.tir.common.expressions import (
 )
 from nnefc.passes.tir.common.shapes import Size
 
-__all__ = ["OperandFetch", "TileElement", "commit_copies", "copy_vector", "is_loaded", "wait_for_copies"]
+__all__ = ["OperandFetch", "TileElement", "begin_copy", "is_loaded"]
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod)
-
-_COPY = """
-__device__ __forceinline__ void nnefc_copy(void *shared, const void *, const void *global, bool is_inside) {
-  unsigned address = (unsigned)__cvta_generic_to_shared(shared);
-  int bytes = is_inside ? 16 : 0;  // others are zero
-  asm volatile ("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(address), "l"(global), "r"(bytes) : "memory");
-}
-"""
-_COPY_EITHER = """
-__device__ __forceinline__ void nnefc_copy_either(void *shared, const void *, const void *first, const void *second,
-                                                  bool is_first, bool is_inside) {
-  unsigned address = (unsigned)__cvta_generic_to_shared(shared);
-  const void *global = is_first ? first : second;
-  int bytes = is_inside ? 16 : 0;  // others are zero
-  asm volatile ("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(address), "l"(global), "r"(bytes) : "memory");
-}
-"""
-_COMMIT = """
-__device__ __forceinline__ void nnefc_commit_copies() {
-  asm volatile ("cp.async.commit_group;" : : : "memory");
-}
-"""
-_WAIT = """
-__device__ __forceinline__ void nnefc_wait_for_copies_{count}() {{
-  asm volatile ("cp.async.wait_group {count};" : : : "memory");
-}}
-"""
 
 
 def is_loaded(operand: Factor) -> bool:
@@ -77,34 +50,22 @@ def _is_load(value: tirx.Expr) -> bool:
     return isinstance(value, TensorLoad)
 
 
-def copy_vector(
+def begin_copy(
     nest: Nest, shared: tirx.Var, position: tirx.Expr, value: tirx.Expr, inside: tirx.Expr, lanes: int
 ) -> tirx.Stmt:
     """Begins to copy the 16 bytes that begin with the element `value`, or zeros, to a position of shared memory.
 
     Of two tensors that `value` is from, the address is chosen, and one copy begins.
     """
-    ends = [load(shared, nest.simplify(position + number(step))) for step in (0, lanes - 1)]
-    at = [tirx.address_of(end) for end in ends]  # TVM makes buffers as small as they are named
+    first, last = (load(shared, nest.simplify(position + number(step))) for step in (0, lanes - 1))
+    to = tirx.address_of(first), tirx.address_of(last)
     if not isinstance(value, Call) or getattr(value.op, "name", "") not in IF_THEN_ELSE:
-        return tirx.Evaluate(cuda_func_call("nnefc_copy", *at, tirx.address_of(value), inside, source_code=_COPY))
+        return copy_vector(to, tirx.address_of(value), inside)
     condition, *values = value.args
     if all(isinstance(part, TensorLoad) for part in values):
-        sources = map(tirx.address_of, values)
-        call = cuda_func_call("nnefc_copy_either", *at, *sources, condition, inside, source_code=_COPY_EITHER)
-        return tirx.Evaluate(call)
-    return tirx.IfThenElse(condition, *(copy_vector(nest, shared, position, part, inside, lanes) for part in values))
-
-
-def commit_copies() -> tirx.Stmt:
-    """Returns the thread's copies since the last of these statements become one group."""
-    return tirx.Evaluate(cuda_func_call("nnefc_commit_copies", source_code=_COMMIT))
-
-
-def wait_for_copies(count: int) -> tirx.Stmt:
-    """Waits for the thread's copies, but for those of the last `count` groups."""
-    source = _WAIT.format(count=count)
-    return tirx.Evaluate(cuda_func_call(f"nnefc_wait_for_copies_{count}", source_code=source))
+        one, other = map(tirx.address_of, values)
+        return copy_either(to, (one, other), condition, inside)
+    return tirx.IfThenElse(condition, *(begin_copy(nest, shared, position, part, inside, lanes) for part in values))
 
 
 class OperandFetch:
@@ -200,7 +161,7 @@ class OperandFetch:
             *_, present = side.position(self.thread, vector)
             position = nest.simplify(base + side.offset(self.thread, vector))
             inside = tirx.all(*conditions) if conditions else tirx.const(True, "bool")
-            stmt = copy_vector(nest, shared, position, value, inside, side.lanes)
+            stmt = begin_copy(nest, shared, position, value, inside, side.lanes)
             return stmt if nest.holds(present) else tirx.IfThenElse(present, stmt, None)
 
         return nest.unrolled(side.vectors, one)

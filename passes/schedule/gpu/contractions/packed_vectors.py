@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir.expr import Call, TensorLoad
 
+from nnefc.ir.gpu_operators import unpacked
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor
 from nnefc.passes.schedule.gpu.contractions.operand_tile import main_load
 from nnefc.passes.schedule.gpu.nest import Nest, load, sequence, store
@@ -31,14 +31,6 @@ _WORD_BYTES = 4
 _HALF = 16  # bits of a word that are masked where they are
 _MAGIC = 1 << 23  # as float32, the last bit of its fraction is 1
 _MAX_ZERO = 1 << 22  # times a power of two, so that the exponent stays
-
-_INTEGER = """
-__device__ __forceinline__ float nnefc_integer(unsigned word, int shift, unsigned mask, float origin) {
-  unsigned bits;
-  asm ("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(bits) : "r"(word >> shift), "r"(mask), "r"(0x4b000000));  // & and |
-  return __uint_as_float(bits) - origin;
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -186,10 +178,8 @@ class PackedVectors:
         return self._masked(vector, lane, lane * self._packing.bits % (8 * _WORD_BYTES), 0, zero)
 
     def _masked(self, vector: tirx.Expr, lane: int, shift: int, power: int, zero: int) -> tirx.Expr:
-        mask = tirx.const(((1 << self._packing.bits) - 1) << power, "uint32")
-        origin = tirx.const(float(_MAGIC + (zero << power)), "float32")
-        arguments = self._word(vector, lane), number(shift), mask, origin
-        return cuda_func_call("nnefc_integer", *arguments, source_code=_INTEGER, return_type="float32")
+        mask = ((1 << self._packing.bits) - 1) << power
+        return unpacked(self._word(vector, lane), shift, mask, float(_MAGIC + (zero << power)))
 
     def _word(self, vector: tirx.Expr, lane: int) -> tirx.Expr:
         """Returns the word that has a lane."""

@@ -25,8 +25,9 @@ from typing import ClassVar
 
 from tvm import s_tir, tirx
 
+from nnefc.ir.gpu_operators import commit_copies, wait_for_copies
 from nnefc.passes.schedule.gpu.contractions.analysis import SumOfProducts
-from nnefc.passes.schedule.gpu.contractions.operand_fetch import OperandFetch, commit_copies, wait_for_copies
+from nnefc.passes.schedule.gpu.contractions.operand_fetch import OperandFetch
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile, UnpackedTile
 from nnefc.passes.schedule.gpu.contractions.packed_fetch import fetch_of
 from nnefc.passes.schedule.gpu.contractions.split_depth import DepthSlices

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import s_tir, tirx
-from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir.expr import TensorLoad
 
+from nnefc.ir.gpu_operators import rank
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.gpu.nest import Nest, kernel_schedule, load, sequence, store
 from nnefc.passes.schedule.loop_nests import nest_of, statements_of
@@ -32,22 +32,6 @@ from nnefc.targets.machine.cuda.target import CudaTarget
 __all__ = ["CompactionRule"]
 
 _THREADS = 1024
-_RANK = f"""
-__device__ __forceinline__ int nnefc_rank(int selected, int *of_warps, int *of_block) {{
-  const unsigned mask = __ballot_sync(0xffffffffu, selected);
-  const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP};
-  __syncthreads();
-  if (lane == 0) of_warps[warp] = __popc(mask);
-  __syncthreads();
-  int before = 0, all = 0;
-  for (int other = 0; other < {_THREADS // WARP}; ++other) {{
-    before += other < warp ? of_warps[other] : 0;
-    all += of_warps[other];
-  }}
-  *of_block = all;
-  return before + __popc(mask & ((1u << lane) - 1u));
-}}
-"""
 
 
 class CompactionRule:
@@ -116,7 +100,7 @@ class _Selection:
         """Returns the launch of one block."""
         nest, size = Nest(), size_of(self.loop.extent)
         of_warps = nest.buffer("of_warps", _THREADS // WARP, "int32", "shared")
-        selected, rank, of_tile, total = (
+        selected, before, of_tile, total = (
             nest.buffer(name, 1, "int32", "local") for name in ("selected", "rank", "of_tile", "total")
         )
         only = number(0)
@@ -127,12 +111,11 @@ class _Selection:
                 here = {self.loop.loop_var: position.astype("int64")}
                 condition = substituted(self.condition, here).astype("int32")
                 addresses = (tirx.address_of(load(of_warps, only)), tirx.address_of(load(of_tile, only)))
-                own = load(selected, only)
-                before = cuda_func_call("nnefc_rank", own, *addresses, source_code=_RANK, return_type="int32")
-                append = store(self.found, substituted(self.value, here), load(total, only) + load(rank, only))
+                earlier = rank(load(selected, only), *addresses, _THREADS)
+                append = store(self.found, substituted(self.value, here), load(total, only) + load(before, only))
                 return sequence(
                     store(selected, tirx.if_then_else(position < number(size), condition, only), only),
-                    store(rank, before, only),
+                    store(before, earlier, only),
                     tirx.IfThenElse(tirx.NE(load(selected, only), only), append, None),
                     store(total, load(total, only) + load(of_tile, only), only),
                 )

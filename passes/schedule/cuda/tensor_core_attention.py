@@ -1,14 +1,14 @@
-"""Schedules attention as one launch: its scores stay in registers.
+"""Schedules attention of 16-bit floats by tensor cores, as one launch: its scores stay in registers.
 
     scores = Q Kᵀ;  weights = softmax(mask(scores));  result = weights V          →          one launch
 
-Queries, keys and values of 16-bit floats are multiplied by tensor cores, others by multiply-adds of float32. A single
-query has a rule of its own, `single_query_attention.py`.
+The loops are those of `schedule/gpu/attention/launch.py`; other types are multiplied by multiply-adds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from tvm import s_tir, tirx
@@ -19,50 +19,93 @@ from nnefc.passes.schedule.cuda.warp_matrices import multiplier, pack_pairs, rea
 from nnefc.passes.schedule.gpu.attention.analysis import Attention, attention_of
 from nnefc.passes.schedule.gpu.attention.fragments import Fragment
 from nnefc.passes.schedule.gpu.attention.launch import AttentionLaunch
-from nnefc.passes.schedule.gpu.attention.tiles import FmaTile, MatrixTile, choose_tile
-from nnefc.passes.schedule.gpu.nest import kernel_schedule, load, sequence, store
+from nnefc.passes.schedule.gpu.attention.tiles import (
+    INSTRUCTIONS_OF_POWER,
+    OTHER_REGISTERS,
+    AttentionTile,
+    choose_tile,
+    filled,
+)
+from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, WARP
+from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, SHARED_BYTES_PER_CYCLE, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["AttentionRule"]
+__all__ = ["TensorCoreAttentionRule"]
 
 _INSTRUCTION = MATRIX_INSTRUCTIONS["float16"]
 _DEPTH, _ROWS, _COLUMNS = _INSTRUCTION.depth, _INSTRUCTION.rows, _INSTRUCTION.columns
+_MATRIX_TILES = (
+    (16, 64, 1),
+    (32, 64, 1),
+    (64, 32, 1),
+    (64, 64, 1),
+    (64, 128, 1),
+    (128, 64, 1),
+    (128, 64, 2),
+    (128, 128, 2),
+)
 
 
-class AttentionRule:
-    """An attention of any number of queries."""
+class TensorCoreAttentionRule:
+    """An attention of any number of queries in 16-bit floats, where a warp has registers for its tiles.
+
+    Keys and values of other types, as caches have, are converted on their way to shared memory.
+    """
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
         attention = attention_of(kernel, target)
         if attention is None:
             return None
-        launch = _by_tensor_cores(attention, target) or _by_multiply_adds(attention, target)
-        return None if launch is None else kernel_schedule(attention.func, attention.params, [launch.nest()])
+        dtype = attention.left.stored.dtype
+        if dtype not in ("float16", "bfloat16") or target.oldest < MATRIX_INSTRUCTIONS[dtype].oldest:
+            return None
+        tile = choose_tile(attention, _tiles(attention), target)
+        return None if tile is None else _MatrixLaunch(attention, tile, target, dtype).schedule()
 
 
-def _by_tensor_cores(attention: Attention, target: CudaTarget) -> AttentionLaunch | None:
-    """Returns the launch where tensor cores multiply such operands, and a warp has registers for them."""
-    dtype = _matrix_type(attention, target)
-    tile = None if dtype is None else choose_tile(attention, target, by_tensor_cores=True)
-    return _MatrixLaunch(attention, tile, target, dtype) if dtype and isinstance(tile, MatrixTile) else None
+@dataclass(frozen=True)
+class _MatrixTile(AttentionTile):
+    """A tile for tensor cores, of 16-bit floats: each warp has some times 16 of the queries.
 
-
-def _by_multiply_adds(attention: Attention, target: CudaTarget) -> AttentionLaunch | None:
-    tile = choose_tile(attention, target, by_tensor_cores=False)
-    return _FmaLaunch(attention, tile, target) if isinstance(tile, FmaTile) else None
-
-
-def _matrix_type(attention: Attention, target: CudaTarget) -> str | None:
-    """Returns the 16-bit float that tensor cores multiply, if queries are stored in it.
-
-    Keys and values of other types, as caches have, are converted on their way to shared memory.
+    Attributes:
+        row_tiles: how many times 16 queries a warp has.
     """
-    dtype = attention.left.stored.dtype
-    if dtype not in ("float16", "bfloat16") or target.oldest < MATRIX_INSTRUCTIONS[dtype].oldest:
-        return None
-    return dtype
+
+    row_tiles: int
+
+    padding = 8
+    """Elements between rows in shared memory: what eight threads read at once falls into different banks."""
+
+    @property
+    def threads(self) -> int:
+        return WARP * self.queries // (16 * self.row_tiles)
+
+    @property
+    def registers(self) -> int:
+        return self.row_tiles * (self.width // 2 + self.keys // 2 + self.size // 4) + OTHER_REGISTERS
+
+    @property
+    def shared_bytes(self) -> int:
+        size, width = self.size + self.padding, self.width + self.padding
+        return 2 * (self.queries * size + self.keys * (size + width))
+
+    @property
+    def bytes_of_keys(self) -> int:
+        return 2 * self.keys * (self.size + self.width)
+
+    def multiply_cycles(self, gpu: Gpu) -> float:
+        products = self.queries * self.keys * (self.size + self.width) / gpu.tensor_multiply_adds
+        # A fragment of keys or values is read from shared memory for all queries of a warp.
+        read = self.bytes_of_keys * self.threads / WARP / SHARED_BYTES_PER_CYCLE
+        powers = self.queries * self.keys * INSTRUCTIONS_OF_POWER / gpu.capability.multiply_adds
+        return max(products, read) + powers
+
+
+def _tiles(attention: Attention) -> list[_MatrixTile]:
+    depth, columns = _DEPTH, 2 * _COLUMNS  # ldmatrix reads two blocks of columns at once
+    sizes = (filled(attention.size, depth), filled(attention.width, columns))
+    return [_MatrixTile(queries, keys, *sizes, rows) for queries, keys, rows in _MATRIX_TILES]
 
 
 class _MatrixLaunch(AttentionLaunch):
@@ -72,9 +115,9 @@ class _MatrixLaunch(AttentionLaunch):
     as the left operand of 16 rows and 16 depths it has the same of both halves.
     """
 
-    _tile: MatrixTile
+    _tile: _MatrixTile
 
-    def __init__(self, attention: Attention, tile: MatrixTile, target: CudaTarget, dtype: str) -> None:
+    def __init__(self, attention: Attention, tile: _MatrixTile, target: CudaTarget, dtype: str) -> None:
         size, width = tile.size + tile.padding, tile.width + tile.padding
         super().__init__(attention, tile, target, dtype, (size, size, width), sharing=WARP // 8)
         self._type = {"float16": "f16", "bfloat16": "bf16"}[dtype]
@@ -212,123 +255,3 @@ class _MatrixLaunch(AttentionLaunch):
         parts = ((sums, at), (left, left_at), (self._right, half * number(2)))
         addresses = [tirx.address_of(load(part, index)) for part, index in parts]
         return tirx.Evaluate(cuda_func_call(function, *addresses, source_code=source))
-
-
-class _FmaLaunch(AttentionLaunch):
-    """Products by multiply-adds: eight threads share four queries, and the powers go through shared memory."""
-
-    _tile: FmaTile
-
-    def __init__(self, attention: Attention, tile: FmaTile, target: CudaTarget) -> None:
-        self._distance = tile.threads // tile.columns  # from a thread's query to its next one
-        stride = tile.stride(tile.size)
-        self._powers_stride = tile.stride(tile.keys)
-        further = tile.queries * self._powers_stride
-        super().__init__(
-            attention, tile, target, "float32", (stride, stride, tile.width), sharing=tile.columns, further=further
-        )
-        nest, rows = self._nest, tile.rows
-        self._left = nest.buffer("left_part", 4 * rows, "float32", "local")
-        self._right = nest.buffer("right_part", 4 * self._scores.groups, "float32", "local")
-        self._value = nest.buffer("value_part", self._sums.groups * tile.lanes, "float32", "local")
-
-    def _fragments(self) -> tuple[Fragment, Fragment]:
-        return self._fragment("scores", self._tile.keys, 1), self._fragment("sums", self._tile.width, self._tile.lanes)
-
-    def _fragment(self, name: str, columns: int, lanes: int) -> Fragment:
-        tile = self._tile
-        groups = columns // (tile.columns * lanes)
-
-        def slot(row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Expr:
-            return (row * number(groups) + group) * number(lanes) + lane
-
-        def column(group: tirx.Expr) -> tirx.Expr:
-            return (group * number(tile.columns) + self._of_row()) * number(lanes)
-
-        registers = self._nest.buffer(name, tile.rows * groups * lanes, "float32", "local")
-        return Fragment(tile.rows, groups, lanes, column, slot, registers)
-
-    def _of_row(self) -> tirx.Expr:
-        """Returns the number of a thread among those that share queries."""
-        return tirx.floormod(self._thread, number(self._tile.columns))
-
-    def _row(self, row: tirx.Expr) -> tirx.Expr:
-        return row * number(self._distance) + tirx.floordiv(self._thread, number(self._tile.columns))
-
-    def _begin(self) -> tirx.Stmt | None:
-        return None
-
-    def _vectors(self, into: tirx.Var, at: tirx.Expr, position: tirx.Expr, lanes: int = 4) -> tirx.Stmt:
-        """Reads neighbouring elements of shared memory into registers."""
-        position = self._nest.simplify(position)
-        return self._nest.lanes(lanes, lambda lane: store(into, load(self._shared, position + lane), at + lane))
-
-    def _multiply_keys(self) -> tirx.Stmt:
-        nest, scores, queries, keys = self._nest, self._scores, self._queries, self._keys
-        zero = tirx.const(0, "float32")
-
-        def step(index: tirx.Expr) -> tirx.Stmt:
-            column = index * number(4)
-
-            def query(row: tirx.Expr) -> tirx.Stmt:
-                position = number(queries.first) + self._row(row) * number(queries.stride) + column
-                return self._vectors(self._left, row * number(4), position)
-
-            def key(group: tirx.Expr) -> tirx.Stmt:
-                position = number(keys.first) + scores.column(group) * number(keys.stride) + column
-                return self._vectors(self._right, group * number(4), position)
-
-            def product(row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
-                def add(of: tirx.Expr) -> tirx.Stmt:
-                    factors = load(self._left, row * number(4) + of) * load(self._right, group * number(4) + of)
-                    return scores.put(scores.at(row, group, lane) + factors, row, group, lane)
-
-                return nest.unrolled(4, add, "of")
-
-            return sequence(
-                nest.unrolled(scores.rows, query, "row"),
-                nest.unrolled(scores.groups, key, "group"),
-                scores.each(nest, product),
-            )
-
-        return sequence(
-            nest.unrolled(scores.size, lambda i: store(scores.registers, zero, i)),
-            nest.loop(self._tile.size // 4, step, "depth"),
-        )
-
-    def _publish(self) -> tirx.Stmt:
-        scores = self._scores
-
-        def one(row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
-            position = self._power_at(self._row(row), scores.column(group) + lane)
-            return store(self._shared, scores.at(row, group, lane), position)
-
-        return scores.each(self._nest, one)
-
-    def _power_at(self, row: tirx.Expr, column: tirx.Expr) -> tirx.Expr:
-        return self._nest.simplify(number(self._values.end) + row * number(self._powers_stride) + column)
-
-    def _multiply_values(self) -> tirx.Stmt:
-        nest, sums, values = self._nest, self._sums, self._values
-
-        def step(index: tirx.Expr) -> tirx.Stmt:
-            first = index * number(4)
-
-            def powers(row: tirx.Expr) -> tirx.Stmt:
-                return self._vectors(self._left, row * number(4), self._power_at(self._row(row), first))
-
-            def key(of: tirx.Expr) -> tirx.Stmt:
-                def value(group: tirx.Expr) -> tirx.Stmt:
-                    position = number(values.first) + (first + of) * number(values.stride) + sums.column(group)
-                    return self._vectors(self._value, group * number(sums.lanes), position, sums.lanes)
-
-                def add(row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
-                    factor = load(self._left, row * number(4) + of)
-                    product = factor * load(self._value, group * number(sums.lanes) + lane)
-                    return sums.put(sums.at(row, group, lane) + product, row, group, lane)
-
-                return sequence(nest.unrolled(sums.groups, value, "group"), sums.each(nest, add))
-
-            return sequence(nest.unrolled(sums.rows, powers, "row"), nest.unrolled(4, key, "key"))
-
-        return nest.loop(self._tile.keys // 4, step, "depth")
