@@ -1,4 +1,4 @@
-"""Conversations with a language model, and embeddings of an encoder, that are compiled with their tokenizers."""
+"""Conversations with language models, and embeddings of texts, by libraries that contain their tokenizers."""
 
 from nnefc.chat.conversation import Conversation
 from nnefc.chat.encoder import Encoder

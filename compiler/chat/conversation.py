@@ -1,4 +1,4 @@
-"""Holds a conversation with a language model: its messages, and what the session has read of them."""
+"""Holds a conversation with a language model: its messages, and the tokens that the session has read of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnefc.loader.sampling import Mask, Sampling
 __all__ = ["Conversation"]
 
 _LENGTH = "P"
-"""The state that counts the tokens that a session holds, in each of its sequences if it has several."""
+"""The state that has the number of tokens in each sequence of the session."""
 
 
 class Conversation:
@@ -25,18 +25,18 @@ class Conversation:
     ...         print(text, end="")
 
     Attributes:
-        messages: all so far, as chat templates take them: `{"role": "user", "content": "…"}`.
-        context: how many tokens a session holds; None if that is not limited.
-        read_count, written_count: tokens that the last reply has read and written.
+        messages: all messages so far, as chat templates expect them: `{"role": "user", "content": "…"}`.
+        context: maximum tokens of a session; None: not limited.
+        read_count, written_count: the number of tokens that were read and generated for the last reply.
     """
 
     def __init__(self, model: Model, *, system: str | None = None, **choice: Unpack[Sampling]) -> None:
-        """Begins a conversation.
+        """Begin a conversation.
 
         Args:
             model: compiled with its tokenizer, from a file that has a chat template.
             system: instructions for the model, before the conversation.
-            choice: how tokens are chosen: `temperature`, `top_p` and so on, as of :meth:`nnefc.Model.generate`.
+            choice: sampling options, `temperature`, `top_p` and so on, as of :meth:`nnefc.Model.generate`.
 
         Raises:
             ChatError: the library has no tokenizer, or the model no chat template.
@@ -50,7 +50,7 @@ class Conversation:
         self._held: list[int] = []
 
     def tokens(self) -> list[int]:
-        """Returns the tokens of all messages, and of what comes before the next reply.
+        """Return the tokens of all messages and of the beginning of the next reply.
 
         Raises:
             TemplateError: the model's chat template cannot be rendered.
@@ -60,18 +60,18 @@ class Conversation:
     def reply(
         self, text: str, max_tokens: int | None = None, stop: Sequence[str] = (), mask: Mask | None = None
     ) -> Iterator[str]:
-        """Yields the parts of the reply to a message as they are found.
+        """Yield the parts of the reply to a message as they are generated.
 
-        Closing the iterator ends the reply; what it has so far is a message of the conversation.
+        Closing the iterator ends the reply; the part that was generated becomes a message of the conversation.
 
         Args:
             text: the user's message.
             max_tokens: of the reply; None: as many as the session holds.
-            mask: of the tokens that the reply may have, such as a grammar of :class:`nnefc.chat.Grammars`.
-            stop: texts at whose first occurrence the reply ends; it does not have them.
+            mask: says which tokens the reply may have, such as a grammar of :class:`nnefc.chat.Grammars`.
+            stop: texts that end the reply at their first occurrence; they are not part of it.
 
         Raises:
-            ChatError: the conversation is longer than the session holds.
+            ChatError: the conversation is longer than the session's context.
             TemplateError: the model's chat template cannot be rendered.
         """
         self.messages.append({"role": "user", "content": text})
@@ -112,7 +112,11 @@ class Conversation:
             yield token
 
     def _left(self, tokens: Sequence[int]) -> int | None:
-        """Returns how many tokens the session can hold besides these."""
+        """Return how many further tokens the session can hold; None: not limited.
+
+        Raises:
+            ChatError: the conversation fills the context.
+        """
         if self.context is None:
             return None
         if len(tokens) >= self.context:
@@ -123,7 +127,10 @@ class Conversation:
         return self.context - len(tokens)
 
     def _keep(self, tokens: Sequence[int]) -> int:
-        """Lets the session forget what differs from `tokens`; returns how many of these it holds, not all of them."""
+        """Rewind the session to the longest common beginning with `tokens`, and return the length of that.
+
+        At least the last token has to be read, for its logits.
+        """
         states = [state.name for state in self._model.states]
         if _LENGTH not in states:
             self._model.reset()

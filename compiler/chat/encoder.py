@@ -1,4 +1,4 @@
-"""Computes embeddings of texts, and scores of pairs of texts, with an encoder that is compiled with its tokenizer."""
+"""Computes embeddings of texts, or scores of pairs of texts, by an encoder that is compiled with its tokenizer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["Encoder", "Row", "is_encoder"]
 
 _PAIR = "tokenizer.pair_tokens"
 _MAX_TOKENS = 8192
-"""Of a run, with those behind the ends of shorter texts: a larger one is hardly faster, and needs more memory."""
+"""Maximum tokens of a run, padding included: a larger run is hardly faster per token, and needs more memory."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The tokens of a text, or of a pair of texts, as a network reads them.
+    """The tokens of a text, or of a pair of texts, as a row of a batch.
 
     Attributes:
         tokens: at least one.
-        second: where the second text of a pair begins.
+        second: the position at which the second text of a pair begins; else the number of tokens.
     """
 
     tokens: Sequence[int]
@@ -31,24 +31,24 @@ class Row:
 
 
 class Encoder:
-    """Computes one result for each text, or pair of texts.
+    """Computes an embedding for each text, or a score for each pair of texts.
 
     >>> with nnefc.load("model.so") as model:
     ...     first, second = Encoder(model).embeddings(["a cat", "a kitten"])
 
     Attributes:
-        model: the library's session.
+        model: the session of the library.
         has_scores: whether results are scores of pairs; else embeddings of texts.
-        context: how many tokens a text has at most.
-        rows: how many texts a run has at most.
-        size: how many elements a result has.
+        context: maximum tokens of a text.
+        rows: maximum texts of a run.
+        size: elements of a result.
     """
 
     def __init__(self, model: Model) -> None:
-        """Prepares an encoder.
+        """Prepare an encoder.
 
         Raises:
-            ChatError: the network is none, or has no tokenizer.
+            ChatError: the network is not an encoder, or has no tokenizer.
         """
         if not is_encoder(model):
             raise ChatError(f"{model.name} is no encoder of texts: it has no output 'embeddings' or 'scores'")
@@ -66,18 +66,18 @@ class Encoder:
         self._around = [[int(token) for token in group.split()] for group in pair] if len(pair) == 3 else [[], [], []]
 
     def row(self, text: str) -> Row:
-        """Returns the tokens of a text.
+        """Return the tokens of a text as a row.
 
         Raises:
-            ChatError: they are too many, or none.
+            ChatError: the text has no tokens, or too many.
         """
         return self.checked(self.model.tokenize(text))
 
     def pair(self, first: str, second: str) -> Row:
-        """Returns the tokens of two texts as one row.
+        """Return the tokens of a pair of texts as a row.
 
         Raises:
-            ChatError: they are too many.
+            ChatError: the texts have too many tokens.
         """
         before, between, after = self._around
         head = [*before, *self.model.tokenize(first, begin_and_end=False), *between]
@@ -85,10 +85,10 @@ class Encoder:
         return self.checked(tokens, len(head))
 
     def checked(self, tokens: Sequence[int], second: int | None = None) -> Row:
-        """Returns tokens as a row.
+        """Return tokens as a row; `second` is the position at which the second text begins.
 
         Raises:
-            ChatError: they are too many, or none.
+            ChatError: there are no tokens, or too many.
         """
         if not tokens:
             raise ChatError("a text has no tokens")
@@ -97,7 +97,7 @@ class Encoder:
         return Row(tokens, len(tokens) if second is None else second)
 
     def results(self, rows: Sequence[Row]) -> np.ndarray:
-        """Returns the results of one run, `[rows, size]`.
+        """Run once, and return the results, `[rows, size]`.
 
         Raises:
             RunError: the run failed.
@@ -111,12 +111,12 @@ class Encoder:
         return found.reshape(len(rows), -1)
 
     def fits(self, rows: Sequence[Row], other: Row) -> bool:
-        """Returns whether a run may have one more text."""
+        """Return whether a run of `rows` may have another row."""
         longest = max(len(row.tokens) for row in (*rows, other))
         return not rows or (len(rows) < self.rows and (len(rows) + 1) * longest <= _MAX_TOKENS)
 
     def embeddings(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the embeddings of some texts, `[texts, size]`.
+        """Return the embeddings of texts, `[texts, size]`.
 
         Raises:
             ChatError: the model scores pairs, or a text has too many tokens.
@@ -127,10 +127,10 @@ class Encoder:
         return self._all([self.row(text) for text in texts])
 
     def scores(self, query: str, texts: Sequence[str]) -> np.ndarray:
-        """Returns how well some texts answer a query, as the network computes it: `[texts, size]`.
+        """Return the relevance of each text to a query, as logits: `[texts, size]`.
 
         Raises:
-            ChatError: the model makes embeddings, or a text has too many tokens with the query.
+            ChatError: the model makes embeddings, or a text and the query have too many tokens.
             RunError: a run failed.
         """
         if not self.has_scores:
@@ -138,7 +138,7 @@ class Encoder:
         return self._all([self.pair(query, text) for text in texts])
 
     def _all(self, rows: Sequence[Row]) -> np.ndarray:
-        """Returns the results of rows, texts of similar lengths in one run."""
+        """Return the results of rows, in their order; each run has rows of similar lengths."""
         made = np.empty((len(rows), self.size), np.float32)
         order = sorted(range(len(rows)), key=lambda n: (-len(rows[n].tokens), n))
         while order:

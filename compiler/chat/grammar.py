@@ -1,4 +1,4 @@
-"""Limits a reply to what a grammar allows: JSON, a JSON schema, a regular expression, or a grammar of llama.cpp.
+"""Restricts a reply to a grammar: JSON, a JSON schema, a regular expression, or a grammar of llama.cpp.
 
 The package llguidance (https://github.com/guidance-ai/llguidance) computes which tokens may follow.
 """
@@ -18,27 +18,28 @@ __all__ = ["Grammars", "TokenMask"]
 
 _WORD_BITS = 32
 _SPACING = {"whitespace_pattern": r" | ?\n[ \t]{0,32}"}
-"""White space between the tokens of JSON: one space, or a new line with its indentation. Models that may write any
-sometimes write nothing else."""
+"""White space between the tokens of JSON: one space, or a new line with its indentation. Without a limit, some
+models go on writing white space for ever.
+"""
 _NOTHING_FOLLOWS = "NoExtensionBias"
 
 
 class TokenMask:
-    """The tokens that a grammar allows next, as :class:`nnefc.loader.sampling.Sampler` asks for them."""
+    """The tokens that a grammar allows next: a :class:`nnefc.loader.sampling.Mask`."""
 
     def __init__(self, matcher: Any, count: int) -> None:
         self._matcher = matcher
         self._words = np.zeros(-(-count // _WORD_BITS), np.int32)
 
     def allowed(self) -> np.ndarray:
-        """Returns for each token whether it may follow, bool."""
+        """Return whether each token may follow, bool."""
         self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
         self._check()
         bits = self._words[:, None] >> np.arange(_WORD_BITS, dtype=np.int32) & 1
         return bits.reshape(-1).astype(bool)
 
     def accept(self, token: int) -> None:
-        """Notes that a token follows."""
+        """Advance by a token that has been chosen."""
         self._matcher.consume_token(token)
         self._check()
 
@@ -50,14 +51,14 @@ class TokenMask:
 
 
 class Grammars:
-    """Makes masks of tokens for one language model."""
+    """Makes token masks for one language model."""
 
     def __init__(self, model: Model, prompts: Prompts | None = None) -> None:
-        """Reads the model's tokens, which takes a moment.
+        """Read the vocabulary of a model, which takes a moment.
 
         Raises:
-            ChatError: the package llguidance is not installed, the library has no tokenizer, or the model no token that
-                ends a reply.
+            ChatError: the package llguidance is not installed, the library has no tokenizer, or the model has no end
+                token.
         """
         prompts = Prompts(model) if prompts is None else prompts
         if not prompts.ends:
@@ -72,10 +73,10 @@ class Grammars:
         self._matcher = LLMatcher
 
     def json(self, schema: Mapping[str, Any] | None = None) -> TokenMask:
-        """Returns the mask of JSON that a schema allows; without one, of all objects.
+        """Return a mask for JSON that matches a schema; without a schema, for any object.
 
-        White space is a space, or a new line with its indentation, unless the schema says otherwise in `x-guidance`, as
-        llguidance reads it.
+        White space is a space, or a new line with its indentation, unless the schema has other options for llguidance
+        in `x-guidance`.
 
         Raises:
             ChatError: the schema is wrong, or not supported.
@@ -84,7 +85,7 @@ class Grammars:
         return self._mask(self._matcher.grammar_from_json_schema(json.dumps(chosen)))
 
     def regex(self, regex: str) -> TokenMask:
-        """Returns the mask of the texts that a regular expression matches as a whole, in Rust's syntax.
+        """Return a mask for texts that match a regular expression as a whole, in the syntax of Rust.
 
         Raises:
             ChatError: the expression is wrong.
@@ -92,7 +93,7 @@ class Grammars:
         return self._mask(self._matcher.grammar_from_regex(_checked(regex)))
 
     def gbnf(self, grammar: str) -> TokenMask:
-        """Returns the mask of the texts of a grammar in llama.cpp's notation, GBNF.
+        """Return a mask for texts of a grammar in GBNF, llama.cpp's notation.
 
         Raises:
             ChatError: the grammar is wrong.
@@ -106,7 +107,7 @@ class Grammars:
         return self.lark(lark)
 
     def lark(self, grammar: str) -> TokenMask:
-        """Returns the mask of the texts of a grammar in llguidance's notation, a dialect of Lark's.
+        """Return a mask for texts of a grammar in llguidance's dialect of Lark.
 
         Raises:
             ChatError: the grammar is wrong.
@@ -123,10 +124,10 @@ class Grammars:
 
 
 def _checked(text: str) -> str:
-    """Returns a text that has an encoding in UTF-8.
+    """Return a text if it can be encoded in UTF-8.
 
     Raises:
-        ChatError: it has none.
+        ChatError: it cannot, because of lone surrogates.
     """
     try:
         text.encode()
@@ -136,7 +137,7 @@ def _checked(text: str) -> str:
 
 
 class _Tokens:
-    """The tokens of a model as llguidance reads them."""
+    """A model's vocabulary in the form that llguidance reads."""
 
     bos_token_id = None
 

@@ -1,4 +1,4 @@
-"""Makes the prompts of a language model: tokens of a conversation, by the model's chat template."""
+"""Converts conversations to the tokens of a prompt, by the model's chat template and tokenizer."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ _ENDS = "tokenizer.end_tokens"
 
 
 class ChatError(ValueError):
-    """A conversation that cannot be held; the message says why."""
+    """A conversation that is not possible with this model; the message says why."""
 
 
 class Prompts:
-    """The prompts of a language model.
+    """Makes the prompts of a language model.
 
     Attributes:
         ends: the tokens that end a reply.
-        context: how many tokens a session holds; None if that is not limited.
+        context: maximum tokens of a session; None: not limited.
     """
 
     def __init__(self, model: Model) -> None:
-        """Begins without a process for templates, which the first prompt starts if the library renders none.
+        """Read the model's metadata. A process that renders templates is started with the first prompt, if the library
+        has no compiled template.
 
         Raises:
             ChatError: the library has no tokenizer.
@@ -47,7 +48,7 @@ class Prompts:
         }
 
     def check_template(self) -> None:
-        """Refuses models that hold no conversation.
+        """Check that the model can hold a conversation.
 
         Raises:
             ChatError: the model has no chat template.
@@ -61,12 +62,12 @@ class Prompts:
         tools: Sequence[Any] | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Returns the tokens of a conversation, and of what comes before the reply.
+        """Return the tokens of a conversation and of the beginning of the reply.
 
         Args:
-            messages: as chat templates take them: `{"role": "user", "content": "…"}`.
-            tools: descriptions of functions that the model may call; None if it has none.
-            variables: further ones of the chat template, such as `{"enable_thinking": False}`.
+            messages: as chat templates expect them: `{"role": "user", "content": "…"}`.
+            tools: descriptions of functions that the model may call; None for none.
+            variables: further variables of the chat template, such as `{"enable_thinking": False}`.
 
         Raises:
             ChatError: the model has no chat template.
@@ -78,7 +79,7 @@ class Prompts:
     def _text(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, variables: Mapping[str, Any]
     ) -> str:
-        """Returns the text of a conversation: by the library, or by Jinja2 where it has no program of the template."""
+        """Render a conversation: by the library's compiled template, or else by Jinja2."""
         if self._model.has_chat:
             try:
                 return self._model.chat_text(messages, tools, variables=variables)
@@ -93,7 +94,7 @@ class Prompts:
         return self._renderer.render(self._model.metadata[_TEMPLATE], self._named | values | dict(variables))
 
     def close(self) -> None:
-        """Ends the process that renders templates."""
+        """End the process that renders templates."""
         self._renderer.close()
 
 
@@ -101,9 +102,9 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 def _as_template_has_it(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a message without keys that have no value, and its reasoning by all names that templates have for it.
+    """Return a message without null fields, and with its reasoning under each name that templates use.
 
-    The library does the same.
+    The library's own rendering does the same.
     """
     found = {key: value for key, value in message.items() if value is not None}
     reasoning = next((found[name] for name in _REASONING if name in found), None)

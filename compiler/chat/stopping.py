@@ -1,4 +1,4 @@
-"""Ends a text at the first occurrence of one of some texts."""
+"""Ends a streamed text at the first occurrence of a stop string."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["Stopping", "until_stopped"]
 
 
 class Stopping:
-    """Looks for stop strings in a text that comes in parts.
+    """Searches stop strings in a text that arrives in parts.
 
-    The end of what has come so far is held back as long as it may be the beginning of one of them.
+    The end of the text is held back as long as it may be the beginning of a stop string.
 
     Attributes:
-        found: whether one has been found; the text ends before it.
+        found: whether a stop string has been found; the text ends before it.
     """
 
     def __init__(self, stop: Sequence[str]) -> None:
@@ -22,7 +22,7 @@ class Stopping:
         self.found = False
 
     def add(self, part: str) -> str:
-        """Returns what of the text so far is known to come before a stop string, without what was returned before."""
+        """Add a part, and return the text that certainly comes before any stop string and has not been returned yet."""
         held = self._held + part
         first = min((position for text in self._stop if (position := held.find(text)) >= 0), default=None)
         if first is not None:
@@ -41,13 +41,13 @@ class Stopping:
         return held[: len(held) - kept]
 
     def end(self) -> str:
-        """Returns what was held back."""
+        """Return the text that was held back, at the end of the text."""
         held, self._held = self._held, ""
         return held
 
 
 def until_stopped(parts: Iterable[str], stop: Sequence[str]) -> Iterator[str]:
-    """Yields the parts of a text up to the first occurrence of one of `stop`."""
+    """Yield the parts of a text up to the first occurrence of one of the texts `stop`."""
     stopping = Stopping(stop)
     for part in parts:
         yield stopping.add(part)

@@ -1,8 +1,7 @@
-"""Renders chat templates that libraries have no program of: by Jinja2, as transformers does.
+"""Renders chat templates by Jinja2, for libraries without a compiled template; the environment is that of transformers.
 
-Templates come with a file from anywhere, so they are programs of strangers. One is rendered in Jinja2's sandbox, which
-denies access to Python's internals, and in a process of its own, which ends when it takes too long, too much memory, or
-writes too much.
+Templates come with model files and are not trusted. They are rendered in Jinja2's sandbox, which denies access to
+Python's internals, and in a process of its own with limits of time, memory and output.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from typing import Any, NoReturn
 __all__ = ["Renderer", "TemplateError", "shown"]
 
 _SECONDS = 5
-"""Of processor time."""
+"""Limit of processor time."""
 _PATIENCE = 30
-"""Seconds on the clock."""
+"""Limit of elapsed time, in seconds."""
 _MAX_BYTES = 1 << 30
-"""Of memory, where the system can limit it."""
+"""Limit of memory, on systems that support one."""
 _MAX_TEXT = 4 << 20
-"""Characters that a template may write."""
+"""Maximum characters of the rendered text."""
 _MAX_SHOWN = 300
-"""Characters of an error's text."""
+"""Maximum characters of an error message of a template."""
 
 _TOO_MUCH = (
     f"it takes too much to render: the limits are {_SECONDS} seconds, {_MAX_BYTES >> 30} GiB of memory, and "
@@ -40,9 +39,9 @@ class TemplateError(ValueError):
 
 
 class Renderer:
-    """Renders chat templates in a process of its own, which stays for the next one.
+    """Renders chat templates in a process of its own, which serves several calls.
 
-    A process that has exceeded a limit ends, and another one begins.
+    A process that exceeds a limit ends, and the next call starts another one.
     """
 
     def __init__(self) -> None:
@@ -50,10 +49,14 @@ class Renderer:
         self._lock = threading.Lock()
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
-        """Renders a template with some values, which are what JSON has.
+        """Render a template.
 
         `raise_exception`, `strftime_now`, the filter `tojson`, `break` and `continue`, and the block `generation` are
         those of transformers.
+
+        Args:
+            template: of Jinja.
+            values: of the template's variables, objects of JSON.
 
         Raises:
             TemplateError: the template is wrong, refuses the conversation, or exceeds a limit.
@@ -68,7 +71,7 @@ class Renderer:
         return text
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -102,12 +105,12 @@ class Renderer:
 
 
 def shown(message: str) -> str:
-    """Returns the beginning of a text that a template may have chosen, without what a terminal would obey."""
+    """Return the beginning of a text of a template, without control characters that a terminal would interpret."""
     return "".join(letter if letter.isprintable() else " " for letter in message[:_MAX_SHOWN])
 
 
 def main() -> None:
-    """Renders the template of each request, a line of JSON on standard input; writes a line with the result."""
+    """Render templates: for each request, a line of JSON on standard input, write a line with the result."""
     for line in sys.stdin.buffer:
         request = json.loads(line)
         limits = request["limits"]
@@ -132,7 +135,7 @@ def _rendered(request: Mapping[str, Any], letters: int) -> dict[str, str]:
 
 
 def _limit(max_bytes: int, seconds: int) -> None:
-    """Limits the memory of this process, and the time that it has from now on, where the system can."""
+    """Limit the memory of this process, and its processor time from now on, on systems that support it."""
     try:
         import resource
     except ImportError:
@@ -150,7 +153,11 @@ def _limit(max_bytes: int, seconds: int) -> None:
 
 
 def _text(template: str, values: Mapping[str, Any], left: int) -> str:
-    """The text, of `left` characters at most."""
+    """Return the rendered text.
+
+    Raises:
+        MemoryError: it has more than `left` characters.
+    """
     from jinja2 import nodes
     from jinja2.exceptions import TemplateError as JinjaError
     from jinja2.ext import Extension, loopcontrols
@@ -190,7 +197,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as it is: Jinja2's own filter escapes it for HTML."""
+    """Return JSON without the escapes for HTML that Jinja2's own filter adds."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,4 +1,4 @@
-"""Finds calls of tools in the text of a reply, as it comes, and writes the grammar that a reply with calls follows."""
+"""Parses tool calls in a reply while it is generated, and writes the grammar of a reply that must call a tool."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ __all__ = [
 ]
 
 NAME_MARKS = ("[ARGS]", "[CALL_ID]")
-"""What Mistral's models have behind the name of a function, and before the identifier of a call."""
+"""In Mistral's models, `[ARGS]` follows the name of a function, and `[CALL_ID]` precedes the identifier of a call."""
 
 
 @dataclass(frozen=True)
 class CallStyle:
-    """How models write calls.
+    """The format in which a model writes tool calls.
 
     Attributes:
-        start: the text before calls, or before each call.
-        end: the text behind each call; "" for none.
-        separators: characters that may stand between calls.
+        start: the text before all calls, or before each call.
+        end: the text after each call; "" for none.
+        separators: characters that may be between calls.
         arguments: the key of a call's arguments.
-        is_bare: whether a reply that begins with an object is a call, also without `start`.
-        is_named: whether a call is the function's name, `[ARGS]`, and the object of its arguments.
-        list_brackets: what a reply has around all calls.
-        joint: what lies between two calls.
-        id_letters: how many letters and digits the identifier of a call has, without a prefix; 0 for any.
+        is_bare: whether a reply that begins with a JSON object is a call, even without `start`.
+        is_named: whether a call is the function's name, `[ARGS]`, and a JSON object with the arguments.
+        list_brackets: the brackets around all calls.
+        joint: the text between two calls, in grammars.
+        id_letters: the number of letters and digits of a call's identifier, without a prefix; 0: any.
     """
 
     start: str
@@ -63,7 +63,9 @@ MISTRAL_NAMED = CallStyle("[TOOL_CALLS]", is_named=True, id_letters=9)
 
 
 def style_of(template: str) -> CallStyle | None:
-    """Returns how a model writes calls, by its chat template; None where it takes no tools, or in another way."""
+    """Return the format of a model's tool calls by its chat template; None if it takes no tools, or has an unknown
+    format.
+    """
     if "tools" not in template:
         return None
     if MISTRAL.start in template:
@@ -80,12 +82,12 @@ def style_of(template: str) -> CallStyle | None:
 
 @dataclass(frozen=True)
 class CallPart:
-    """What a piece of a reply adds to a call.
+    """The part of a tool call that a piece of the reply adds.
 
     Attributes:
         index: of the call within the reply.
-        name: of the function, in the call's first part; "" in the others.
-        arguments: what is added to the JSON of the arguments.
+        name: of the function in the call's first part; "" in the others.
+        arguments: added to the JSON of the arguments.
     """
 
     index: int
@@ -104,17 +106,22 @@ _BLANKS = " \t\r\n"
 
 
 class CallParser:
-    """Divides the text of a reply into text and calls of tools.
+    """Divides a reply into text and tool calls, while it is generated.
 
-    Arguments are passed on as they come. What looks like a call, and is none of a function that there is, or no JSON,
-    is text like any other.
+    Arguments are returned as soon as they arrive. What begins like a call, but is not valid JSON or names an unknown
+    function, is returned as text.
 
     Attributes:
-        count: how many calls there were so far.
+        count: the number of calls so far.
     """
 
     def __init__(self, style: CallStyle, names: Collection[str]) -> None:
-        """Begins before a reply; `names` are those of the functions that there are."""
+        """Begin a reply.
+
+        Args:
+            style: the format of calls.
+            names: of the functions that may be called.
+        """
         self.count = 0
         self._style, self._names = style, names
         self._state = self._beginning if style.is_bare else self._text
@@ -126,14 +133,14 @@ class CallParser:
         self._parts: list[str | CallPart] = []
 
     def add(self, text: str) -> list[str | CallPart]:
-        """Returns what a piece of the reply adds: texts, and parts of calls."""
+        """Add a piece of the reply, and return texts and parts of calls in their order."""
         self._held += text
         while self._held and self._state():
             pass
         return self._taken()
 
     def end(self) -> list[str | CallPart]:
-        """Returns what was held back until the end of the reply."""
+        """Return the text that was held back, at the end of the reply."""
         if self._state in (self._in_arguments, self._behind_arguments):
             return []
         if self._state in (self._between, self._head):
@@ -149,7 +156,7 @@ class CallParser:
         return parts
 
     def _say(self, text: str) -> None:
-        """Adds text; blanks wait for what follows, for those around calls are not part of the text."""
+        """Return text to the caller; trailing blanks are held back, since those around calls are dropped."""
         text = self._blank + text
         spoken = text.rstrip()
         self._blank = text[len(spoken) :]
@@ -157,7 +164,7 @@ class CallParser:
             self._parts.append(spoken)
 
     def _fall_back(self) -> None:
-        """Treats what is held, and what comes before it, as text."""
+        """Treat the held text, and the start mark before it, as text of the reply."""
         start, self._start = self._start, ""
         if not start:
             self._held = self._held.lstrip(self._style.separators)
@@ -167,7 +174,7 @@ class CallParser:
     # States: each consumes what it can of the text that is held, and returns whether the next one may go on.
 
     def _beginning(self) -> bool:
-        """Looks at the beginning of a reply, which is a call or text."""
+        """State at the beginning of a reply: find out whether it begins with a call."""
         held = self._held.lstrip()
         start = self._style.start
         if held.startswith("{"):
@@ -188,7 +195,7 @@ class CallParser:
         return False
 
     def _text(self) -> bool:
-        """Looks for the text before a call."""
+        """State within text: find the start mark of a call."""
         start = self._style.start
         spoken, found, left = self._held.partition(start)
         if found:
@@ -201,7 +208,7 @@ class CallParser:
         return False
 
     def _between(self) -> bool:
-        """Looks for the next call behind the text before it, or behind another one."""
+        """State after the start mark or after a call: find the next call."""
         style, held = self._style, self._held.lstrip()
         if not style.end and held.startswith(style.start):
             self._held, self._start = held[len(style.start) :], style.start
@@ -228,7 +235,7 @@ class CallParser:
         return True
 
     def _head(self) -> bool:
-        """Looks for the name of a call, and the beginning of its arguments."""
+        """State within a call: find the name of the function and the beginning of the arguments."""
         if head := _HEAD.match(self._held):
             name = _loaded(head[1])
             if isinstance(name, str) and name in self._names:
@@ -262,7 +269,7 @@ class CallParser:
         self._start = self._blank = ""
 
     def _in_arguments(self) -> bool:
-        """Passes on the arguments up to their last brace."""
+        """State within the arguments: pass them on up to the closing brace."""
         end, is_whole = self._nesting.scan(self._held, 0, 0)
         self._parts.append(CallPart(self.count - 1, arguments=self._held[:end]))
         self._held = self._held[end:]
@@ -272,7 +279,7 @@ class CallParser:
         return True
 
     def _behind_arguments(self) -> bool:
-        """Skips what a call has behind its arguments."""
+        """State after the arguments: skip the remaining keys of the call."""
         end, is_whole = self._nesting.scan(self._held, 0, 0)
         self._held = self._held[end:]
         if is_whole:
@@ -281,14 +288,17 @@ class CallParser:
 
 
 class _Nesting:
-    """Counts the brackets of JSON that comes in pieces."""
+    """Counts the open brackets of JSON that arrives in pieces."""
 
     def __init__(self, depth: int = 0) -> None:
         self._depth = depth
         self._in_string = self._is_escaped = False
 
     def scan(self, text: str, start: int, depth: int) -> tuple[int, bool]:
-        """Returns the position behind the bracket that ends at a depth, and whether there is one; else the end."""
+        """Scan for the bracket that closes to a depth.
+
+        Returns the position after the bracket and True, or the end of the text and False.
+        """
         for position in range(start, len(text)):
             letter = text[position]
             if self._in_string:
@@ -313,7 +323,7 @@ def _loaded(text: str) -> Any:
 
 
 def _whole_call(text: str) -> tuple[str, str] | None:
-    """Returns name and arguments of a call whose keys are in any order; None if it is none."""
+    """Return name and arguments of a complete call whose keys are in any order; None if it is not a call."""
     found = _loaded(text)
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         return None
@@ -328,19 +338,19 @@ def _whole_call(text: str) -> tuple[str, str] | None:
 # Grammars
 
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As `json.dumps` writes JSON, and as models have read it."""
+"""White space as `json.dumps` writes it, and as models have seen it in training."""
 
 
 def grammar_of(
     style: CallStyle, functions: Sequence[Mapping[str, Any]], tokens: Mapping[str, int], is_single: bool
 ) -> str:
-    """Returns the grammar, in llguidance's notation, of a reply that calls functions.
+    """Return the grammar, in llguidance's notation, of a reply that calls functions.
 
     Args:
-        style: how calls are written.
-        functions: each with `name`, and with `parameters`, a JSON schema, if it takes some.
-        tokens: the control tokens among the texts that `style` has.
-        is_single: whether the reply has one call; else one or more.
+        style: the format of calls.
+        functions: each with `name`, and perhaps `parameters`, a JSON schema.
+        tokens: the control tokens by their texts, which the marks of `style` may be.
+        is_single: whether the reply has exactly one call; else one or more.
     """
 
     def written(*texts: str) -> list[str]:

@@ -52,7 +52,7 @@ class _Group(ErrorsAsMessages):
 
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Prints the version of the distribution that is installed, under whichever name."""
+    """Print the version of the installed distribution, which may have several names."""
     if wanted and not context.resilient_parsing:
         from nnefc.support.distribution import installed_version
 

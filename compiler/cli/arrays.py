@@ -37,7 +37,11 @@ UNREADABLE = (
 
 
 def read_inputs(options: Sequence[str], ports: Sequence[Port]) -> Arrays:
-    """The arrays of the `--input` options by the names of the inputs."""
+    """Return the arrays of the `--input` options by input name.
+
+    Raises:
+        CompileError: a file has no arrays, its input is unknown, or an input is given twice.
+    """
     known = [port.name for port in ports]
     arrays: Arrays = {}
     for option in options:
@@ -50,7 +54,12 @@ def read_inputs(options: Sequence[str], ports: Sequence[Port]) -> Arrays:
 
 
 def read_unnamed(option: str, known: Sequence[str]) -> Arrays:
-    """An option without the name of an input: the whole of it is a path, of an .npz or for the only input."""
+    """Return the arrays of an option without the name of an input: of an .npz file, or of an .npy file for the only
+    input.
+
+    Raises:
+        CompileError: as :func:`read_inputs`.
+    """
     path = Path(option)
     if not path.exists() and "=" in option:
         raise CompileError(
@@ -72,7 +81,11 @@ def read_unnamed(option: str, known: Sequence[str]) -> Arrays:
 
 
 def read_array(path: Path, name: str) -> np.ndarray[Any, Any]:
-    """One array: of an .npy file, or of an .npz file the one called `name` or the only one."""
+    """Return one array: that of an .npy file, or the array `name` or the only array of an .npz file.
+
+    Raises:
+        CompileError: the file has no such array.
+    """
     loaded = read_file(path)
     if not isinstance(loaded, dict):
         return loaded
@@ -84,7 +97,13 @@ def read_array(path: Path, name: str) -> np.ndarray[Any, Any]:
 
 
 def read_file(path: Path) -> np.ndarray[Any, Any] | Arrays:
-    """The array of an .npy file, those of an .npz file; mapped, so that a header that lies about the size fails."""
+    """Return the array of an .npy file, or the arrays of an .npz file by name.
+
+    The file is memory-mapped, so that a header with a wrong size is an error instead of a huge allocation.
+
+    Raises:
+        CompileError: the file cannot be read, or has Python objects.
+    """
     import numpy as np
 
     try:
@@ -118,7 +137,7 @@ def starts_as_arrays(path: Path) -> bool:
 
 
 def no_arrays(path: Path) -> CompileError:
-    """Raw numbers, an image, or anything else."""
+    """Return the error for a file that does not begin like an .npy or .npz file."""
     if path.stat().st_size == 0:
         return CompileError(f"{path} is not a .npy or .npz file: it is empty", hint="write one with numpy.save")
     return CompileError(
@@ -129,7 +148,7 @@ def no_arrays(path: Path) -> CompileError:
 
 
 def file_names(names: Sequence[str]) -> list[str]:
-    """The names as file names: only letters, digits, `_`, `-` and inner points, none twice."""
+    """Return distinct file names for names of tensors, with letters, digits, `_`, `-` and inner points only."""
     chosen: list[str] = []
     for name in names:
         stem = re.sub(r"[^A-Za-z0-9_.-]", "_", name).lstrip(".-")[:LONGEST_FILE_NAME] or "output"
@@ -143,7 +162,11 @@ def file_names(names: Sequence[str]) -> list[str]:
 
 
 def write_outputs(folder: Path, results: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Every result as `folder`/NAME.npy, each file whole or not at all."""
+    """Write each result as `folder`/NAME.npy; an interrupted write leaves no partial file.
+
+    Raises:
+        CompileError: the folder or a file cannot be written.
+    """
     import numpy as np
 
     from nnefc.support.output_files import write_error, written_whole

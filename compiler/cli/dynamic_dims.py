@@ -15,7 +15,12 @@ NO_LIMIT = 1 << 28
 
 
 def range_lines(dimensions: Iterable[Ranged], formulas: Mapping[str, Formula]) -> list[str]:
-    """A line a dynamic dimension: `dimension  height  32 to 1280, multiples of 32, typically 320`."""
+    """Return a line for each dynamic dimension: `dimension  height  32 to 1280, multiples of 32, typically 320`.
+
+    Args:
+        dimensions: with their ranges.
+        formulas: of the dimensions that are computed from others, by name.
+    """
     rows = []
     for dimension in dimensions:
         multiples = f", multiples of {dimension.multiple:,}" if dimension.multiple > 1 else ""
@@ -35,5 +40,7 @@ def range_text(dimension: Ranged) -> str:
 
 
 def sizes_text(dimensions: Iterable[Ranged], size: str) -> str:
-    """Sizes of all dynamic dimensions, the `size_hint` or the `maximum`: `batch 8, height 320`."""
+    """Return a size of each dynamic dimension, by the attribute `size` (`size_hint` or `maximum`): `batch 8, height
+    320`.
+    """
     return ", ".join(f"{dimension.name} {getattr(dimension, size):,}" for dimension in dimensions)

@@ -26,16 +26,16 @@ from nnefc.support.internal_errors import TRACEBACK, internal_error
 __all__ = ["ErrorsAsMessages"]
 
 INTERRUPTED = "interrupted"
-"""Printed after Ctrl-C."""
+"""The message after Ctrl-C."""
 
 INTERRUPTED_STATUS = 128 + signal.SIGINT
-"""The status after Ctrl-C, as shells have it."""
+"""The exit status after Ctrl-C, as in shells."""
 
 
 class ErrorsAsMessages(click.Group):
-    """A group whose commands end with a message and status 1 where they raise, and 130 where they are interrupted.
+    """A group whose commands print an error as a message and exit with status 1, or 130 after Ctrl-C.
 
-    Wrong usage stays click's: status 2.
+    Wrong usage exits with status 2, as usual for click.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -79,7 +79,7 @@ class ErrorsAsMessages(click.Group):
 
 @contextmanager
 def interruptions_as_lines() -> Iterator[None]:
-    """End with one line and the status 130 where Ctrl-C interrupts the body."""
+    """Print one line and exit with status 130 if Ctrl-C interrupts the body."""
     try:
         yield
     except KeyboardInterrupt:
@@ -88,14 +88,14 @@ def interruptions_as_lines() -> Iterator[None]:
 
 
 def _with_hint(error: click.NoSuchOption, words: Sequence[str]) -> click.UsageError:
-    """The error with what to do in place of the option, where another compiler has it."""
+    """Return the error for an unknown option, with a hint if another compiler has the option."""
     hint = hint_for_option(error.option_name, words)
     return error if hint is None else click.UsageError(f"{error.message}\nhint: {hint}", error.ctx)
 
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Prints warnings of models, of bugs and of old options as messages, each once; other warnings stay Python's."""
+    """Print nnefc's own warnings as messages while the body runs, each once; other warnings are shown by Python."""
     with warnings.catch_warnings():
         others, shown = warnings.showwarning, set[str]()
 
@@ -114,7 +114,7 @@ def warnings_as_lines() -> Iterator[None]:
 
 
 def message_of(error: Exception) -> str:
-    """The whole text for stderr, beginning with the location or with `error:`."""
+    """Return the message for an error, which begins with the location in the model or with `error:`."""
     from nnefc.loader import LoadError, RunError
 
     match error:
@@ -135,7 +135,9 @@ def message_of(error: Exception) -> str:
 
 
 def coloured(text: str) -> str:
-    """The words `error:`, `warning:` and so on in colour; click takes the colours out where stderr is no terminal."""
+    """Return a message with the words `error:`, `warning:`, `note:` and `hint:` in color; click removes the colors if
+    stderr is not a terminal.
+    """
     if "NO_COLOR" in os.environ:
         return text
     lines = text.split("\n")

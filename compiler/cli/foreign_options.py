@@ -77,7 +77,7 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
         *("iree-opt-level", "og"),
     ),
 }
-"""Options of other compilers, without dashes, by what is done here instead."""
+"""The hint for options of other compilers, whose names are listed without dashes."""
 
 _BY_OPTION = {_name: _hint for _hint, _names in _OPTIONS.items() for _name in _names}
 
@@ -99,7 +99,7 @@ _COMMANDS: Mapping[str, Sequence[str]] = {
     ),
     "nnefc --help lists the commands, nnefc --version shows the version": ("help", "version", "commands"),
 }
-"""Commands of other programs, by what is done here instead."""
+"""The hint for commands of other programs."""
 
 _BY_COMMAND = {_name: _hint for _hint, _names in _COMMANDS.items() for _name in _names}
 
@@ -108,10 +108,10 @@ _LIBRARIES = (".so", ".dylib", ".dll")
 
 
 def hint_for_option(option: str, words: Sequence[str]) -> str | None:
-    """Suggests what to use instead of an option of another compiler; None where it is unknown.
+    """Return a hint what to use instead of an option of another compiler; None if the option is unknown.
 
     Args:
-        option: as the parser has it, which of `-O3` is `-O`.
+        option: as click's parser reports it, `-O` for the word `-O3`.
         words: of the command line.
     """
     whole = (word for word in words if word.startswith(option))
@@ -119,14 +119,16 @@ def hint_for_option(option: str, words: Sequence[str]) -> str | None:
 
 
 def _spellings(word: str) -> tuple[str, ...]:
-    """A word without dashes and a value: `--minShapes=x:1` as `min-shapes` and `minshapes`."""
+    """Return the name of an option without dashes and value, in two spellings: `min-shapes`, `minshapes` for
+    `--minShapes=x`.
+    """
     name = word.lstrip("-").partition("=")[0].replace("_", "-")
     parted = "".join(f"-{c.lower()}" if c.isupper() and name[at - 1 : at].islower() else c for at, c in enumerate(name))
     return parted.lower(), name.lower()
 
 
 def hint_for_command(name: str) -> str | None:
-    """Suggests what to use instead of a command of another program, or of a file where a command should be."""
+    """Return a hint for a command of another program, or for a file instead of a command; None if it is unknown."""
     path = PurePath(name)
     if path.suffix.lower() in _LIBRARIES:
         return f"a command comes first: nnefc run {name}, or nnefc inspect {name}"

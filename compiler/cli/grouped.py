@@ -14,7 +14,7 @@ __all__ = ["Choice", "Command", "Option", "option"]
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _FIRST = "Package"
-"""The heading of what a command cannot do without."""
+"""The heading of the required options."""
 
 _OTHERS = "Other options"
 """The heading of options without a group."""
@@ -43,7 +43,9 @@ def option(*names: str, group: str, common: bool = True, **attributes: Any) -> C
 
 
 class Choice(click.Choice[str]):
-    """One of several words; old names of words that were renamed are accepted, and passed on as they are."""
+    """A parameter type that accepts one of several words, and the old names of renamed words, which are passed on
+    unchanged.
+    """
 
     def __init__(self, choices: Sequence[str], renamed: Sequence[str] = ()) -> None:
         super().__init__(choices)
@@ -57,12 +59,12 @@ class Command(click.Command):
     """A command with options in groups."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Returns the parameters, with `--help-all` last; it is shown where `--help` does not show all options."""
+        """Return the parameters and `--help-all`, which is hidden if `--help` already shows all options."""
         found = super().get_params(ctx)
         return [*found, _help_all(hidden=all(map(_is_common, found)))]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes a section for each group, and how many options are not shown."""
+        """Write a section for each group, and the number of options that `--help` does not show."""
         shows_all = _SHOWS_ALL in ctx.meta
         left_out = 0
         for group, options in self.grouped(ctx).items():
@@ -77,7 +79,7 @@ class Command(click.Command):
             formatter.write_text(f"{left_out} more options: {ctx.command_path} --help-all")
 
     def grouped(self, ctx: click.Context) -> dict[str, list[click.Option]]:
-        """Returns the options by their headings: those of the compiler's options in their order, then others."""
+        """Return the options by heading, in the order of the compiler's groups; other headings follow."""
         found: dict[str, list[click.Option]] = {group: [] for group in (_FIRST, *GROUPS)}
         for each in self.get_params(ctx):
             if isinstance(each, click.Option):

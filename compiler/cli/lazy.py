@@ -13,12 +13,12 @@ __all__ = ["LazyCommand", "LazyCommands"]
 
 @dataclass(frozen=True)
 class LazyCommand:
-    """A command before it is imported.
+    """A command that has not been imported.
 
     Attributes:
-        module: the module of `nnefc.cli.commands` that has it.
-        name: its name there.
-        about: what it does, in the list of commands.
+        module: its module in `nnefc.cli.commands`.
+        name: of the command object in that module.
+        about: its line in the list of commands.
     """
 
     module: str
@@ -27,7 +27,7 @@ class LazyCommand:
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
-    """The commands of a group by name; each is imported when it is first asked for."""
+    """The commands of a group by name; each is imported on first access."""
 
     def __init__(self, lazy: Mapping[str, LazyCommand]) -> None:
         self._lazy = lazy

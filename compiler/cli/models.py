@@ -1,4 +1,4 @@
-"""Lets commands that run libraries take models, whose libraries come from the cache or are compiled."""
+"""Lets commands that run libraries also accept models, which are compiled, or whose libraries come from the cache."""
 
 from __future__ import annotations
 
@@ -15,20 +15,26 @@ __all__ = ["Libraries", "opened_libraries"]
 
 
 class Libraries:
-    """Finds the library of each file: the file itself, or what its model is compiled to for this machine."""
+    """Returns the library of each file: the file itself, or if it is a model, its library for this machine."""
 
     def __init__(self, folder: Path, key: Path | None, options: Mapping[str, Any]) -> None:
-        """`folder` takes libraries where there is no cache; see :func:`opened_libraries`."""
+        """Prepare to compile models; :func:`opened_libraries` has the other arguments.
+
+        Args:
+            folder: for libraries that are not in the cache.
+            key: of signed libraries; None: signatures are not checked.
+            options: of :func:`nnefc.compile`.
+        """
         self._folder = folder
         self._key = key
         self._options = options
         self._count = 0
 
     def __call__(self, file: Path) -> Path:
-        """Returns the library of a file.
+        """Return the library of a file.
 
         Raises:
-            CompileError: the file is a model that cannot be compiled, or libraries must be signed.
+            CompileError: the file is a model that cannot be compiled, or only signed libraries are allowed.
         """
         if not is_model(file):
             return file
@@ -50,10 +56,10 @@ class Libraries:
 
 @contextmanager
 def opened_libraries(key: Path | None = None, **options: Any) -> Iterator[Libraries]:
-    """Gives what finds libraries; those that are not in the cache are there while the body runs.
+    """Yield a :class:`Libraries`; libraries that are not in the cache exist only while the body runs.
 
     Args:
-        key: the file of the key that libraries must be signed for; None: they need not be.
+        key: the public key by which libraries must be signed; None: signatures are not checked.
         options: of :func:`nnefc.compile`, for models.
     """
     with temporary_folder("nnefc-libraries-") as folder:

@@ -37,10 +37,14 @@ def read_shape_options(
 
 
 def read_shapes(values: tuple[str, ...], minimum: int = 1) -> dict[str, tuple[int | str, ...]]:
-    """Reads shapes such as `NAME=1,3,8,8`, by name; a value may have several, with commas, as in `batch=1,seq=128`.
+    """Parse shapes such as `NAME=1,3,8,8`, by name; a value may have several, as in `batch=1,seq=128`.
+
+    Args:
+        values: of the options.
+        minimum: of a size.
 
     Raises:
-        click.BadParameter: a value has another form, or a name occurs twice.
+        click.BadParameter: a value has another form, a size is too small, or a name occurs twice.
     """
     shapes: dict[str, tuple[int | str, ...]] = {}
     for value in values:
@@ -57,9 +61,13 @@ def read_shapes(values: tuple[str, ...], minimum: int = 1) -> dict[str, tuple[in
 
 
 def _parts(value: str) -> list[tuple[str, str]]:
-    """Splits a value into names and sizes, in their order: a part between commas that has a `=` begins another name.
+    """Split a value into pairs of a name and its sizes.
 
-    A name may contain commas, as exporters' formulas for dimensions do: a part that is no number begins the next name.
+    A part between commas that has a `=` begins another pair. Names may contain commas, as exporters' formulas for
+    dimensions do: a part that is not a number begins a name.
+
+    Raises:
+        click.BadParameter: the value has another form.
     """
     parts: list[tuple[str, str]] = []
     begun = ""  # a name up to its comma
@@ -82,7 +90,7 @@ def _parts(value: str) -> list[tuple[str, str]]:
 
 
 def _size(text: str) -> int | str:
-    """Reads a number; a range such as 1..64 stays a string."""
+    """Parse a size; a range such as `1..64` remains a text."""
     return text.strip() if ".." in text else int(text)
 
 
@@ -108,14 +116,14 @@ _FIELDS = option_fields(CompileOptions) | {
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """Splits names at commas; the callback of an option."""
+    """Split names at commas. The callback of an option."""
     return None if value is None else tuple(filter(None, value.split(",")))
 
 
 def _sizes_of_specializations(
     context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Any, ...]:
-    """Reads sizes by name, or the name of a scenario; the callback of `--specialize`."""
+    """Parse sizes by name, or return the name of a scenario unchanged. The callback of `--specialize`."""
     return tuple(read_shapes((value,), minimum=0) if "=" in value else value for value in values)
 
 
@@ -146,22 +154,23 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     "dump": {"type": _PATH, "metavar": "DIR"},
     "dump_after": {"multiple": True, "metavar": "PASS"},
 }
-"""How the values of options are written; the other options are flags, choices and integers."""
+"""How click parses the values of options; options that are missing here are flags, choices or integers."""
 
 _SPELLINGS = {
     "target": ("-t", "--target"),
     "overridable": ("--overridable/--not-overridable",),
     "operators": ("--operators", "--registry"),
 }
-"""Options with more names than one."""
+"""The names on the command line of options that have several, or other ones than their flag."""
 
 
 def compiler_options(names: Iterable[str], spellings: Mapping[str, Sequence[str]] = _SPELLINGS) -> Decorator:
-    """Returns a decorator that adds options of the compiler to a command, as keywords, see :func:`given`.
+    """Return a decorator that adds options of the compiler to a command; their values are passed as keywords
+    (:func:`given`).
 
     Args:
-        names: their names in Python.
-        spellings: their names on the command line, where these are others than the flag.
+        names: of the options in Python.
+        spellings: names on the command line that differ from the flag.
     """
     return added(*(_option(name, spellings.get(name)) for name in names))
 
@@ -241,7 +250,7 @@ session_options = added(
         help="Treat numbers smaller than about 1e-38 as zero, which is faster.  [default: flush]",
     ),
 )
-"""Adds the options that say on which inputs a compiled library runs, and how it is loaded, as keywords."""
+"""Adds the options for the inputs of a library and for loading it."""
 
 timing_options = added(
     option(
@@ -264,9 +273,9 @@ timing_options = added(
     ),
     option("--json", "as_json", group="Output", is_flag=True, help="Print JSON, with all times in seconds."),
 )
-"""Adds the options that say how long a library is timed, on which random values, and how the times are printed."""
+"""Adds the options for random inputs, for how long a library is timed, and for the format of the result."""
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Returns only the options that the user gave, as keywords of the Python functions, which have the defaults."""
+    """Return the options that the user gave; the Python functions have the defaults of the others."""
     return {name: value for name, value in options.items() if value is not None and value != ()}

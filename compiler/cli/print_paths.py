@@ -12,7 +12,13 @@ __all__ = ["printing_folder"]
 
 
 def printing_folder(name: str, folder: str, text: str) -> Callable[[Any], Any]:
-    """An option that prints the path of `folder` of the package `nnefc.targets`, and ends the program."""
+    """Return the decorator of an option that prints the path of a folder of `nnefc.targets` and exits.
+
+    Args:
+        name: of the option.
+        folder: a subpackage of `nnefc.targets`.
+        text: the help.
+    """
 
     def show(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
         if is_wanted and not ctx.resilient_parsing:

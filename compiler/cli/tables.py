@@ -12,13 +12,19 @@ if TYPE_CHECKING:
     from nnefc.driver.artifact import Trial
     from nnefc.targets.description.library import LibraryDescription
 
-__all__ = ["amount", "columns", "interface", "memory", "size_line", "trial_lines"]
+__all__ = ["amount", "columns", "interface", "memory", "size_line", "trial_lines", "without_middle"]
 
 memory = bytes_text
 
 
 class DeclaredValue(Protocol):
-    """An input or output as a model declares it: sizes may be names or unknown, and the shape too."""
+    """An input or output that a model declares.
+
+    Attributes:
+        name: of the tensor.
+        dtype: the element type.
+        shape: sizes, names of dynamic dimensions, or None for unknown sizes; None: the shape is unknown.
+    """
 
     @property
     def name(self) -> str: ...
@@ -29,7 +35,7 @@ class DeclaredValue(Protocol):
 
 
 def columns(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> list[str]:
-    """Lines with the cells of each column under each other; `right` names the columns set to the right."""
+    """Return the lines of a table whose columns are aligned; `right` has the indices of right-aligned columns."""
     if not rows:
         return []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -52,20 +58,32 @@ def interface(
 
 
 def sizes(shape: Sequence[int | str | None] | None) -> str:
-    """`[batch, 3, ?, ?]`; `?` is a size without a name, `[…]` a shape of which nothing is known."""
+    """Format a shape, such as `[batch, 3, ?, ?]`; `?` is an unknown size, `[…]` an unknown shape."""
     return "[…]" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def amount(number: int) -> str:
-    """12,345,678 as `12.3 million`; small numbers in full."""
+    """Format a number in three digits, such as `12.3 million`; smaller numbers in full."""
     for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
         if number >= size:
             return f"{number / size:.3g} {word}"
     return f"{number:,}"
 
 
+def without_middle(text: str, length: int) -> str:
+    """Shorten a text to `length` characters by removing its middle: names in one network differ at their ends."""
+    return text if len(text) <= length else f"{text[: length // 2 - 1]}…{text[-(length - length // 2) :]}"
+
+
 def size_line(path: Path, description: LibraryDescription, seconds: float, *, separate: bool) -> str:
-    """Formats what was written in how many seconds, and its size; `separate`: the constants are in another file."""
+    """Return a line with the path, the time and the sizes of a library that was written.
+
+    Args:
+        path: of the library.
+        description: of the library.
+        seconds: that compiling and writing took.
+        separate: whether the constants are in another file.
+    """
     if not path.is_file():
         return f"wrote {path} in {seconds:.1f} s"
     size, constants = path.stat().st_size, description.constant_bytes
@@ -76,7 +94,7 @@ def size_line(path: Path, description: LibraryDescription, seconds: float, *, se
 
 
 def session_memory(description: LibraryDescription) -> str:
-    """Returns how much memory a session takes, as far as that is known before a run."""
+    """Return the memory of a session, as far as it is known before a run."""
     if description.is_dynamic:
         return "the memory of a session depends on the sizes of its inputs"
     return f"a session takes {memory(description.workspace_bytes)}"

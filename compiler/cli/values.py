@@ -14,7 +14,11 @@ __all__ = ["read_values"]
 
 
 def read_values(context: click.Context, parameter: click.Parameter, options: tuple[str, ...]) -> dict[str, Any] | None:
-    """The values of the `--value` options by the names of the inputs."""
+    """Return the values of the `--value` options by input name; None without any. The callback of the option.
+
+    Raises:
+        click.BadParameter: an option is not of the form NAME=VALUE, or a name occurs twice.
+    """
     values: dict[str, Any] = {}
     for option in options:
         name, equals, text = option.partition("=")
@@ -27,7 +31,9 @@ def read_values(context: click.Context, parameter: click.Parameter, options: tup
 
 
 def _value(name: str, text: str) -> Any:
-    """A number, `true` or `false`, a list of them, or of lists; the array of a file; any other text is itself."""
+    """Parse a value: the array of a file, JSON (a number, a boolean, nested lists), a list without brackets, or else a
+    text.
+    """
     if text.endswith((".npy", ".npz")):
         return read_array(Path(text), name)
     for literal in (text, f"[{text}]"):

@@ -1,1 +1,1 @@
-"""Compiles the tokenizers of language models into libraries."""
+"""Reads the tokenizers of language models, and serializes them for the runtime."""

@@ -1,4 +1,4 @@
-"""Reads the character maps that SentencePiece compiles into a model."""
+"""Converts SentencePiece's compiled character maps to normalization steps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _MAX_TEXT_BYTES = 1 << 10
 
 
 def charsmap_steps(charsmap: str | bytes) -> tuple[Step, ...]:
-    """Returns the steps of a map, given as bytes or in Base64.
+    """Return the steps of a character map, which is given as bytes or in Base64.
 
-    The map is a double-array trie from texts to texts (https://github.com/google/sentencepiece, `normalizer.cc`). Its
-    keys of one character are mapped; those of several must be canonical compositions, which are then composed.
+    The map is a double-array trie from texts to texts (https://github.com/google/sentencepiece, `normalizer.cc`). Keys
+    of one character become a mapping of characters. Keys of several characters must be canonical compositions, and
+    become a step that composes.
 
     Raises:
-        CompileError: a damaged map, or one with other keys.
+        CompileError: the map is damaged, or has other keys.
     """
     if not isinstance(charsmap, str | bytes):
         raise CompileError("the tokenizer's character map is not in Base64")
@@ -47,7 +48,7 @@ def charsmap_steps(charsmap: str | bytes) -> tuple[Step, ...]:
 
 
 def _entries(content: bytes) -> Iterator[tuple[str, str]]:
-    """Yields the keys and values of the trie."""
+    """Yield the keys and values of the trie."""
     if not content:
         return
     size = struct.unpack_from("<I", content)[0] if len(content) >= 4 else 0

@@ -33,7 +33,7 @@ from nnefc.tokenizer.vocabulary import (
 __all__ = ["vocabulary_of_gguf"]
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
-"""Types of tokens; 1 is text, 5 a token that is not used."""
+"""Types of tokens in GGUF; 1 is text, 5 an unused token."""
 
 _NAMED = {
     "bos_token": "bos",
@@ -44,7 +44,7 @@ _NAMED = {
     "cls_token": "cls",
     "mask_token": "mask",
 }
-"""The names of tokens in chat templates, and in GGUF."""
+"""The names of special tokens in chat templates → in GGUF's metadata."""
 
 _ENDS = ("eos", "eot", "eom")
 _PART_END, _RETURN, _CALL = "<|end|>", "<|return|>", "<|call|>"
@@ -65,18 +65,18 @@ _END_TEXTS = frozenset(
         "[EOT]",
     )
 )
-"""Texts of tokens that end a reply, also in files that do not say so."""
+"""Texts of tokens that end a reply, even if the metadata does not say so."""
 _UNKNOWN_PENALTY = 10.0
 
 
 def vocabulary_of_gguf(metadata: Mapping[str, Any]) -> Vocabulary:
-    """Returns the vocabulary that the metadata of a file describe.
+    """Return the vocabulary that a file's metadata describe.
 
     Args:
         metadata: the file's entries `tokenizer.…`.
 
     Raises:
-        CompileError: an entry that is missing, of a wrong type, or not supported; the message names it.
+        CompileError: an entry is missing, of a wrong type, or not supported; the message names it.
     """
     return _Metadata(metadata).vocabulary()
 
@@ -110,7 +110,7 @@ class _Metadata:
         )
 
     def _end_tokens(self) -> tuple[int, ...]:
-        """Returns the tokens that end a reply: those that the file says, and those that are known by their texts."""
+        """Return the tokens that end a reply: those of the metadata, and those with known texts."""
         own = [token for name in _ENDS if (token := self._token(name)) is not None]
         known = [number for number, text in enumerate(self._texts) if text in _END_TEXTS]
         if {_RETURN, _CALL} <= {self._texts[number] for number in known}:  # then a part of a reply ends so
@@ -147,7 +147,12 @@ class _Metadata:
     def _around(
         self, begins: bool, ends: bool = False, begin: str = "bos", end: str = "eos", separates: bool = False
     ) -> dict[str, Any]:
-        """Returns the tokens before and after a text; the file's own words count."""
+        """Return the tokens before and after a text; the flags in the metadata override the arguments.
+
+        Args:
+            begins, ends, separates: whether there is a token before a text, after it, and a separator after it.
+            begin, end: GGUF's names of the tokens before and after a text.
+        """
         first, last, separator = self._token(begin), self._token(end), self._token("seperator")
         has_first, has_last = self._of("add_bos_token", begins), self._of("add_eos_token", ends)
         after = (separator,) * bool(self._of("add_sep_token", separates)) + (last,) * bool(has_last)
@@ -157,7 +162,9 @@ class _Metadata:
         }
 
     def _tokens(self, text_of: Any) -> dict[str, Any]:
-        """Returns tokens and kinds; `text_of` gives the bytes of a token of text."""
+        """Return the arguments `tokens` and `kinds` of the vocabulary; `text_of` returns the bytes of a token of
+        text.
+        """
         kinds, tokens = [], []
         for text, kind in zip(self._texts, self._types, strict=True):
             is_text = kind not in (_CONTROL, _USER_DEFINED, _BYTE, _UNKNOWN)
@@ -199,7 +206,7 @@ class _Metadata:
         }
 
     def _spaces(self) -> tuple[tuple[Step, ...], Decoder]:
-        """Returns the steps that mark spaces, and the decoder that restores them."""
+        """Return the steps that replace spaces by a mark, and the decoder that restores them."""
         has_prefix = bool(self._of("add_space_prefix", True))
         prefix = (Prepend(" "),) * has_prefix
         decoder = Decoder.METASPACE | (Decoder.STRIP_FIRST if has_prefix else Decoder.NONE)
@@ -244,7 +251,7 @@ class _Metadata:
         }
 
     def _wordpiece(self) -> dict[str, Any]:
-        """Returns the arguments of a vocabulary in which words begin with U+2581, and their other parts do not."""
+        """Return the arguments of a WordPiece vocabulary, in which U+2581 marks the first part of a word."""
         cls, sep = (
             ("cls" if self._token("cls") is not None else "bos"),
             ("seperator" if self._token("seperator") is not None else "eos"),
@@ -269,10 +276,10 @@ def _utf8(text: str) -> bytes:
 
 
 def _byte_of(text: str) -> bytes:
-    """Returns the byte of a token such as `<0x0A>`.
+    """Return the byte of a token such as `<0x0A>`.
 
     Raises:
-        CompileError: it has another form.
+        CompileError: the token has another form.
     """
     if len(text) != 6 or text[:3] != "<0x" or text[-1] != ">":
         raise CompileError(f"the file's token {text[:20]!r} is of the type byte, but not written as <0x0A>")

@@ -1,6 +1,6 @@
-"""How texts are split into words, by the names that files of GGUF have for it (`tokenizer.ggml.pre`).
+"""The pre-tokenizers of GGUF files, by name (`tokenizer.ggml.pre`): how each splits text into words.
 
-Expressions are those of the models' own tokenizers.
+The regular expressions are those of the models' own tokenizers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["PRE_TOKENIZERS", "PreTokenizer"]
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """What the name of a pre-tokenizer says.
+    """A named pre-tokenizer.
 
     Attributes:
-        steps: splits of a text.
-        whole_words: whether a word that is a token is not split.
-        begins: whether a text begins with the token BOS, unless the file says otherwise.
-        separates: whether it ends with the token SEP or EOS, unless the file says otherwise.
+        steps: that split a text.
+        whole_words: whether a word that is a token is not split further.
+        begins: whether BOS precedes a text, unless the file says otherwise.
+        separates: whether SEP or EOS follows a text, unless the file says otherwise.
     """
 
     steps: tuple[Step, ...]
@@ -127,4 +127,4 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     )
     for name in names.split()
 }
-"""By the names that files have for them."""
+"""The pre-tokenizers by name."""

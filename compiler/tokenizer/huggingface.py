@@ -48,7 +48,7 @@ __all__ = ["vocabulary_of_json"]
 
 _BYTE_TOKENS = {f"<0x{byte:02X}>": byte for byte in range(256)}
 _UNKNOWN_PENALTY = 10.0
-"""What an unknown character costs more than the token with the lowest score."""
+"""How much lower the score of an unknown character is than the lowest score of a token."""
 
 _Json = Mapping[str, Any]
 
@@ -60,15 +60,16 @@ def vocabulary_of_json(
     named_tokens: Mapping[str, str] | None = None,
     chat_template: str | None = None,
 ) -> Vocabulary:
-    """Returns the vocabulary of a parsed `tokenizer.json`.
+    """Return the vocabulary of a parsed `tokenizer.json`.
 
     Args:
-        end_tokens: those that end a reply, which other files say.
-        named_tokens: tokens by the names that the chat template has for them.
-        chat_template: the template, which another file has.
+        document: the parsed file.
+        end_tokens: the tokens that end a reply, which other files name.
+        named_tokens: special tokens by their names in the chat template.
+        chat_template: from another file; None for none.
 
     Raises:
-        CompileError: a part of the document that is missing, of a wrong type, or not supported; the message names it.
+        CompileError: a part of the document is missing, of a wrong type, or not supported; the message names it.
     """
     try:
         parts = _Parts(document)
@@ -80,7 +81,7 @@ def vocabulary_of_json(
 
 
 class _Parts:
-    """The parts of the document, and what they say together."""
+    """The parsed parts of the document."""
 
     def __init__(self, document: _Json) -> None:
         self._document = document
@@ -94,7 +95,7 @@ class _Parts:
     def vocabulary(
         self, end_tokens: tuple[int, ...], named_tokens: dict[str, str], chat_template: str | None
     ) -> Vocabulary:
-        """Returns the vocabulary that the document describes."""
+        """Return the vocabulary of the document; arguments as in :func:`vocabulary_of_json`."""
         vocabulary = self._model.get("vocab")
         untyped = "BPE" if "merges" in self._model else "Unigram" if isinstance(vocabulary, list) else "WordPiece"
         kind = self._model.get("type") or untyped
@@ -122,7 +123,7 @@ class _Parts:
         )
 
     def _texts(self, vocabulary: Mapping[str, int], byte_fallback: bool) -> dict[str, Any]:
-        """Returns the arguments `tokens` and `kinds` of the vocabulary."""
+        """Return the arguments `tokens` and `kinds` of the vocabulary."""
         numbers = [*vocabulary.values(), *(added.token for added, _ in self._added)]
         if min(numbers) < 0 or max(numbers) >= MAX_TOKENS:
             wrong = min(numbers) if min(numbers) < 0 else max(numbers)
@@ -204,13 +205,17 @@ class _Parts:
         return (*steps, *(step for part in self._pre for step in _pre_tokenizer(part)))
 
     def _added_token(self, added: _Json) -> tuple[AddedToken, _Json]:
-        """Returns an added token, whose text is normalized where it is looked for in normalized text, and its flags."""
+        """Return an added token and its flags; the token's text is normalized if it is searched in normalized text."""
         text = normalized(added["content"], self._normalization) if added.get("normalized") else added["content"]
         flags = (bool(added.get(name)) for name in ("lstrip", "rstrip", "single_word"))
         return AddedToken(added["id"], text, *flags), added
 
     def _check_bytes_come_last(self) -> None:
-        """Refuses steps after one to bytes: they would see characters that stand for bytes."""
+        """Check that no step follows one that converts text to bytes: it would see the characters that stand for bytes.
+
+        Raises:
+            CompileError: a step does.
+        """
         kinds = [part["type"] for part in (*self._normalizers, *self._pre)]
         first = kinds.index("ByteLevel") if "ByteLevel" in kinds else len(kinds)
         if first + 1 < len(kinds):
@@ -223,7 +228,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _listed(part: _Json | None, name: str) -> list[_Json]:
-    """Returns the parts of a part of the type `Sequence`, flat."""
+    """Return the parts of a part of the type `Sequence`, flattened."""
     if part is None:
         return []
     if part["type"] != "Sequence":
@@ -296,7 +301,9 @@ _Tokens = tuple[int, ...]
 
 
 def _around(part: _Json | None) -> tuple[_Tokens, _Tokens, _Tokens | None]:
-    """Returns the tokens before and after a single text, and those between two texts, or None."""
+    """Return the tokens before and after a single text, and the tokens between two texts, or None if these are
+    unknown.
+    """
     adding = [own for own in _listed(part, "processors") if own["type"] != "ByteLevel"]
     if len(adding) > 1:
         kinds = " and ".join(str(own["type"]) for own in adding)[:200]
@@ -318,7 +325,7 @@ def _around(part: _Json | None) -> tuple[_Tokens, _Tokens, _Tokens | None]:
 
 
 def _between_texts(part: _Json, key: str) -> list[_Tokens]:
-    """Returns the tokens before, between and after the texts of a template."""
+    """Return the tokens before, between and after the texts of a template."""
     groups: list[_Tokens] = [()]
     for entry in part.get(key) or ():
         if "SpecialToken" in entry:
@@ -329,7 +336,7 @@ def _between_texts(part: _Json, key: str) -> list[_Tokens]:
 
 
 def _decoder(part: _Json | None) -> tuple[Decoder, str | None]:
-    """Returns what is done to the texts of tokens, and what words go on with in tokens, or None."""
+    """Return the decoder, and the prefix of tokens that continue a word, or None."""
     if part is None:
         return Decoder.WORDS, None
     decoder, is_fused = Decoder.NONE, False

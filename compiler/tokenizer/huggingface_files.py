@@ -1,4 +1,4 @@
-"""Reads `tokenizer.json` and the files next to it, as folders of Hugging Face have them."""
+"""Reads `tokenizer.json` and the files next to it in a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONFIG, _GENERATION, _TEMPLATE = "tokenizer_config.json", "generation_config.js
 _SPECIAL, _MODEL = "special_tokens_map.json", "config.json"
 _TOOL_USE, _WITH_TOOLS = "tool_use", "additional_chat_templates/tool_use.jinja"
 TOKENIZER_FILES = (TOKENIZER, _CONFIG, _GENERATION, _TEMPLATE, _SPECIAL, _MODEL, _WITH_TOOLS)
-"""The files in a folder that say what its tokenizer is."""
+"""The files of a folder that describe its tokenizer."""
 _OTHERS = (
     "tokenizer.model",
     "tekken.json",
@@ -31,26 +31,25 @@ _OTHERS = (
 )
 """Files that a folder may have in place of the first."""
 _MAX_BYTES = 64 << 20
-"""Of a file of JSON, which takes up to 25 times as much memory."""
+"""Maximum bytes of a JSON file, which takes up to 25 times as much memory when parsed."""
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Returns whether a folder has a tokenizer, of a format that is known or not."""
+    """Return whether a folder has a tokenizer, even one of an unsupported format."""
     return any((folder / name).is_file() for name in (TOKENIZER, *_OTHERS))
 
 
 def vocabulary_of_files(path: Path) -> Vocabulary:
-    """Returns the vocabulary of a `tokenizer.json`, or of the one in a folder.
+    """Return the vocabulary of a `tokenizer.json`, or of the one in a folder.
 
-    The files next to it say which tokens end a reply (`generation_config.json`; without it `config.json` and
-    `tokenizer_config.json`), which further tokens there are and which have names (`tokenizer_config.json`,
-    `special_tokens_map.json`), and how a conversation is written (`chat_template.jinja`, or in
-    `tokenizer_config.json`).
+    Files next to it have the tokens that end a reply (`generation_config.json`, or else `config.json` and
+    `tokenizer_config.json`), further tokens and names of special tokens (`tokenizer_config.json`,
+    `special_tokens_map.json`), and the chat template (`chat_template.jinja`, or `tokenizer_config.json`).
 
     Raises:
-        CompileError: a file that is not JSON, or whose tokenizer is not supported.
-        OSError: a file that cannot be read.
+        CompileError: a file is not JSON, or its tokenizer is not supported.
+        OSError: a file cannot be read.
     """
     file = path / TOKENIZER if path.is_dir() else path
     folder = file.parent
@@ -86,7 +85,7 @@ def vocabulary_of_files(path: Path) -> Vocabulary:
 
 
 def _ends(folder: Path, end: object) -> list[int]:
-    """Returns the tokens that end a reply; `end` is the one that the tokenizer names, if any."""
+    """Return the tokens that end a reply; `end` is the tokenizer's own end token, or None."""
     file = next((file for file in (folder / _GENERATION, folder / _MODEL) if file.is_file()), folder / _GENERATION)
     found = _optional(file).get("eos_token_id")
     ends = [*found] if isinstance(found, list) else [] if found is None else [found]
@@ -98,7 +97,7 @@ def _ends(folder: Path, end: object) -> list[int]:
 
 
 def _with_further(listed: Sequence[Mapping[str, Any]], config: Mapping[str, Any], folder: Path) -> list[Any]:
-    """Returns the added tokens of `tokenizer.json` and of the configuration, which wins where both have one."""
+    """Return the added tokens of `tokenizer.json` and of the configuration; the latter's override the former's."""
     found = config.get("added_tokens_decoder")
     if not isinstance(found, Mapping):
         return list(listed)
@@ -131,14 +130,14 @@ def _optional(file: Path) -> Mapping[str, Any]:
 
 
 def _text(token: object) -> str | None:
-    """Returns the text of a token, which configurations have as it is or with its properties."""
+    """Return the text of a token, which configurations give as a text or as an object with properties."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None
 
 
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """Returns the chat template; with that for conversations with tools, where there is one, both as one."""
+    """Return the chat template, joined with the one for conversations with tools if there are two."""
     found = config.get("chat_template")
     named = {"default": found}
     if isinstance(found, list):

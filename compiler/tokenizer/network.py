@@ -1,4 +1,4 @@
-"""Gives a network the tokenizer of its language model."""
+"""Adds the tokenizer of a language model to its network, so that it is compiled into the library."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ __all__ = ["with_own_vocabulary", "with_vocabulary"]
 
 
 def with_own_vocabulary(network: Network, read: Callable[[], Vocabulary]) -> Network:
-    """Returns the network with the vocabulary of its model's files; without it, with a warning, if it is not supported.
+    """Return the network with the vocabulary of its model's files; warn and return it without one if that is not
+    supported.
 
     Args:
-        read: reads it, and raises CompileError if it is not supported, OSError if a file cannot be read.
+        network: of the model.
+        read: reads the vocabulary; raises CompileError if it is not supported, OSError if a file cannot be read.
     """
     try:
         return with_vocabulary(network, read())
@@ -30,11 +32,11 @@ def with_own_vocabulary(network: Network, read: Callable[[], Vocabulary]) -> Net
 
 
 def with_vocabulary(network: Network, vocabulary: Vocabulary) -> Network:
-    """Returns the network with a vocabulary; what an application needs of it besides is in the metadata.
+    """Return the network with a vocabulary, and with metadata about it for applications.
 
     The keys are `tokenizer.end_tokens` (numbers, separated by spaces), `tokenizer.chat_template`, `tokenizer.bos_token`
-    and so on (the texts of tokens that the template names), and `tokenizer.pair_tokens`: the tokens before, between and
-    behind two texts that are read as one, separated by semicolons.
+    and so on (the texts of special tokens of the template), and `tokenizer.pair_tokens`: the tokens before, between and
+    after two texts that are read as one, separated by semicolons.
     """
     entries = {f"tokenizer.{name}": text for name, text in vocabulary.named_tokens.items()}
     if vocabulary.end_tokens:
@@ -53,7 +55,7 @@ def with_vocabulary(network: Network, vocabulary: Vocabulary) -> Network:
 
 
 def _program(vocabulary: Vocabulary) -> bytes:
-    """Returns the program of the chat template; empty, with a warning, if there can be none."""
+    """Return the compiled chat template; warn and return an empty one if it cannot be compiled."""
     if vocabulary.chat_template is None:
         return b""
     if find_spec("jinja2") is None:

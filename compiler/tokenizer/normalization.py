@@ -1,4 +1,4 @@
-"""Takes the steps of a normalizer when a model is compiled: added tokens can be looked for in normalized text."""
+"""Applies the steps of a normalizer at compile time, to added tokens that are searched in normalized text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _HANGUL = range(0xAC00, 0xD7A4)
 
 
 def normalized(text: str, steps: Sequence[Step]) -> str:
-    """Returns what the steps of a normalizer make of a whole text.
+    """Return a text after the steps of a normalizer.
 
     Raises:
-        CompileError: a step replaces the matches of a pattern that Python's expressions do not have.
+        CompileError: the pattern of a step cannot be written as a regular expression of Python.
     """
     for step in steps:
         if text:
@@ -50,7 +50,7 @@ def _changed(text: str, step: Step) -> str:
 
 
 def _expression(pattern: Pattern) -> re.Pattern[str]:
-    """Returns a pattern as an expression of Python's."""
+    """Return a pattern as a regular expression of Python."""
     parts = [own if unless is None else f"(?:{own})(?!{unless})" for own, unless in pattern]
     regex = re.sub(r"\\x\{([0-9A-Fa-f]+)\}", lambda found: re.escape(chr(int(found[1], 16))), "|".join(parts))
     try:

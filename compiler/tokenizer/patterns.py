@@ -1,7 +1,7 @@
-"""Compiles the patterns at which tokenizers split text, to automata over classes of characters.
+r"""Compiles the regular expressions at which tokenizers split text to automata over classes of characters.
 
-Characters that no pattern distinguishes are one class. Automata over classes are small (some tens of states), where
-automata over the bytes of UTF-8 have hundreds of states for a pattern with `\\p{L}`.
+Characters that no pattern distinguishes form one class. Automata over classes have some tens of states; automata over
+the bytes of UTF-8 would have hundreds of states for a pattern with `\p{L}`.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ SPACE_CHARACTERS = tuple(
         0x3000,
     )
 )
-"""The white space of Unicode; RE2's `\\s` is that of ASCII."""
+r"""The white space of Unicode; RE2's `\s` has that of ASCII only."""
 
 SPACE = "".join(f"\\x{{{ord(c):x}}}" for c in SPACE_CHARACTERS)
-"""The same as members of a set of characters."""
+"""The same characters, as members of a character set."""
 
 _LETTERS = r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}"
 WORD_CHARACTERS = _LETTERS + r"\x{200C}\x{200D}"
-"""What `\\w` is in Rust's expressions, as members of a set: https://docs.rs/regex/latest/regex/#unicode."""
+r"""The characters of `\w` in Rust's expressions, as members of a set: https://docs.rs/regex/latest/regex/#unicode."""
 _WORD = _LETTERS + r"\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}"
-"""What `\\w` is in Oniguruma's; in a set it is `_LETTERS`."""
+r"""The characters of `\w` in Oniguruma's expressions, outside of a set; within a set they are `_LETTERS`."""
 _MAX_REGEX = 1 << 14
 _MAX_CLASSES = 128
-"""Each class is one byte of UTF-8 to the automata."""
+"""Maximum number of classes: automata encode each class as one byte of ASCII."""
 
 _BLOCK = 128
 _CODE_POINTS = 0x110000
 
 
 def literal_pattern(text: str) -> Pattern:
-    """Returns the pattern that matches a text."""
+    """Return the pattern that matches a text."""
     return (("".join(f"\\x{{{ord(c):x}}}" for c in text), None),)
 
 
 def pattern_of_regex(regex: str) -> Pattern:
-    """Translates a regular expression of a tokenizer (in the syntax of Oniguruma or PCRE) to a pattern.
+    r"""Translate a regular expression of a tokenizer (in the syntax of Oniguruma or PCRE) to a pattern.
 
-    Supported is what tokenizers use: alternatives, each of which may end with `(?!X)` or `$`; sets, `\\p{…}`, `\\s`,
-    `\\d` and `\\w` of Unicode, `(?i:…)`, and repetition. Possessive repetition is taken for greedy repetition: in
-    tokenizers, what follows it never begins with what is repeated.
+    Supported are the constructs that tokenizers use: alternatives, each of which may end with `(?!X)` or `$`; sets,
+    `\p{…}`, `\s`, `\d` and `\w` of Unicode, `(?i:…)`, and repetition. Possessive repetition is translated to greedy
+    repetition: in tokenizers, the repeated characters never follow it.
 
     Raises:
-        CompileError: the expression has something else, such as a look behind.
+        CompileError: the expression has another construct, such as a lookbehind.
     """
     if len(regex) > _MAX_REGEX:
         raise CompileError(f"a pattern of {len(regex):,} characters is not supported: {_MAX_REGEX:,} at most are")
@@ -88,7 +88,7 @@ def pattern_of_regex(regex: str) -> Pattern:
 
 
 def _unwrapped(regex: str) -> str:
-    """Removes a group around the whole expression."""
+    """Return an expression without a group around all of it."""
     own = re.fullmatch(r"\((?:\?:)?(?P<inner>.*)\)", regex, flags=re.DOTALL)
     inside = (own is not None and own["inner"]) or regex
     depth_is_kept = own is not None and all(depth >= 0 for _, depth in _depths(inside))
@@ -96,7 +96,7 @@ def _unwrapped(regex: str) -> str:
 
 
 def _depths(regex: str) -> Iterator[tuple[int, int]]:
-    """Yields positions outside of sets, and behind how many open parentheses each is."""
+    """Yield the positions outside of sets, each with the number of groups that are open there."""
     depth, position, is_set = 0, 0, False
     while position < len(regex):
         c = regex[position]
@@ -116,7 +116,7 @@ def _depths(regex: str) -> Iterator[tuple[int, int]]:
 
 
 def _alternatives(regex: str) -> list[str]:
-    """Splits an expression at the `|` that are in no group and no set."""
+    """Split an expression at each `|` outside of groups and sets."""
     bars = [position for position, depth in _depths(regex) if depth == 0 and regex[position] == "|"]
     begins = [0, *(bar + 1 for bar in bars)]
     return [regex[begin:end] for begin, end in zip(begins, [*bars, len(regex)], strict=True)]
@@ -129,10 +129,10 @@ _TOKEN = re.compile(
 
 
 def _in_unicode(regex: str) -> str:
-    """Writes `\\s`, `\\d` and `\\w` as sets of Unicode's characters, and possessive repetition as greedy.
+    r"""Return an expression with `\s`, `\d` and `\w` written as Unicode sets, and possessive repetition as greedy.
 
     Raises:
-        CompileError: the expression has what RE2 reads in another way, or not at all.
+        CompileError: the expression has a construct that RE2 does not have, or interprets otherwise.
     """
 
     def refused(reason: str) -> CompileError:
@@ -172,7 +172,7 @@ class CharacterClasses:
     """The classes of characters that some patterns distinguish.
 
     Attributes:
-        table: the bytes of `nnefc_classes` in the runtime.
+        table: the class of each character, the bytes of `nnefc_classes` in the runtime.
     """
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
@@ -198,7 +198,9 @@ class CharacterClasses:
         self.table = _two_stages(self._bounds, own.reshape(-1))
 
     def automaton(self, regex: str) -> Array:
-        """Returns the automaton of one of the expressions, uint8; see `text/automaton.h` in the runtime."""
+        """Return the automaton of one of the expressions, uint8; `text/automaton.h` in the runtime declares the
+        format.
+        """
         return automaton_of_tree(self._over_classes(self._trees[regex]), regex)
 
     def _over_classes(self, tree: Tree) -> Tree:
@@ -226,7 +228,9 @@ def _letters(tree: Tree) -> Iterator[Letters]:
 
 
 def _two_stages(bounds: Array, classes: Array) -> bytes:
-    """Writes the class of each code point: the block of each 128 code points, and the blocks that differ."""
+    """Return the class of each code point as a two-stage table: the block of each 128 code points, and the distinct
+    blocks.
+    """
     lengths = np.diff([*bounds, _CODE_POINTS])
     content = np.repeat(classes.astype(np.uint8), lengths).tobytes()
     rows = [content[begin : begin + _BLOCK] for begin in range(0, len(content), _BLOCK)]

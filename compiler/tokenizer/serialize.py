@@ -1,4 +1,4 @@
-"""Writes a vocabulary as the runtime reads it: `targets/runtime/tokenizer/vocabulary.h` declares the format."""
+"""Serializes a vocabulary for the runtime; `targets/runtime/tokenizer/vocabulary.h` declares the format."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _HASH_START, _HASH_FACTOR = 2166136261, 16777619
 
 
 def serialized(vocabulary: Vocabulary) -> bytes:
-    """Returns the bytes that the runtime takes as `nnefc_vocabulary`.
+    """Return the bytes of an `nnefc_vocabulary`.
 
     Raises:
-        CompileError: a pattern that cannot be compiled.
+        CompileError: a pattern cannot be compiled.
     """
     pool = _Pool()
     texts = np.frombuffer(b"".join(vocabulary.tokens), np.uint8)
@@ -95,7 +95,7 @@ def serialized(vocabulary: Vocabulary) -> bytes:
 
 
 class _Pool:
-    """The bytes behind the header; offsets count from the header's beginning."""
+    """The bytes after the header; offsets are relative to the beginning of the header."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -103,7 +103,7 @@ class _Pool:
         self._texts: dict[str, int] = {}
 
     def add(self, part: bytes) -> int:
-        """Adds bytes, aligned; returns their offset."""
+        """Append aligned bytes, and return their offset."""
         offset = self._size
         part += bytes(-len(part) % _ALIGNMENT)
         self._parts.append(part)
@@ -111,23 +111,23 @@ class _Pool:
         return offset
 
     def words(self, words: Sequence[int] | Array) -> int:
-        """Adds numbers of 32 bits; returns their offset."""
+        """Append 32-bit integers, and return their offset."""
         return self.add(np.asarray(words, np.int64).astype("<u4").tobytes())
 
     def text(self, text: str) -> int:
-        """Adds a text with its size before it, once; returns its offset."""
+        """Append a text with its size before it, unless it is there already, and return its offset."""
         if text not in self._texts:
             content = _utf8(text)
             self._texts[text] = self.add(struct.pack("<I", len(content)) + content)
         return self._texts[text]
 
     def bytes(self) -> bytes:
-        """Returns all that was added."""
+        """All bytes that were appended."""
         return b"".join(self._parts)
 
 
 class _Steps:
-    """The rows of the table of steps: kind, flags, and the offsets of a table and a text."""
+    """Builds the table of steps; a row has the kind, flags, and the offsets of a table and a text."""
 
     def __init__(self, pool: _Pool, vocabulary: Vocabulary, classes: CharacterClasses) -> None:
         self._pool = pool
@@ -168,7 +168,7 @@ class _Steps:
         return self._automata[regex]
 
     def _added(self, tokens: Sequence[AddedToken]) -> int:
-        """Writes the added tokens by the first byte of their texts, and where those of each byte begin."""
+        """Append the added tokens ordered by the first byte of their texts, with an index by that byte."""
         entries = sorted(
             ((_utf8(added.text), added) for added in tokens if added.text),
             key=lambda entry: (entry[0][0], -len(entry[0])),
@@ -198,7 +198,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _patterns(step: Step) -> Iterator[Pattern]:
-    """Yields the patterns of a step."""
+    """Yield the patterns of a step."""
     match step:
         case Replace(pattern, _, _) | Split(pattern, _, _):
             yield pattern
@@ -207,7 +207,7 @@ def _patterns(step: Step) -> Iterator[Pattern]:
 
 
 def _slots(texts: Array, begins: Array, is_found: Array) -> Array:
-    """Returns the hash table of the tokens that are found by their texts: open addressing, at most half full."""
+    """Return the hash table of the tokens that are found by their texts: open addressing, at most half full."""
     tokens = np.flatnonzero(is_found & (np.diff(begins) > 0))
     count = 1 << max(1, 2 * len(tokens) - 1).bit_length()
     slots = np.full(count, _NO_TOKEN, np.int64)
@@ -226,7 +226,7 @@ def _slots(texts: Array, begins: Array, is_found: Array) -> Array:
 
 
 def _hashes(texts: Array, begins: Array, ends: Array) -> Array:
-    """Hashes parts of the texts by FNV-1a."""
+    """Return the FNV-1a hashes of parts of the texts."""
     hashes = np.full(len(begins), _HASH_START, np.uint32)
     left = np.arange(len(begins))
     at = 0
@@ -237,9 +237,9 @@ def _hashes(texts: Array, begins: Array, ends: Array) -> Array:
 
 
 def _merges(vocabulary: Vocabulary) -> tuple[Array, Array]:
-    """Returns where the merges of each left token begin, and the right token, rank and result of each merge.
+    """Return the index of each left token's first merge, and the right token, rank and result of each merge.
 
-    Of two merges of the same tokens the last one counts, as it does in `tokenizers`.
+    If two tokens have several merges, the last one counts, as in `tokenizers`.
     """
     rows = np.array(vocabulary.merges, np.int64).reshape(-1, 3)
     ranks = np.arange(len(rows))
@@ -253,7 +253,7 @@ def _merges(vocabulary: Vocabulary) -> tuple[Array, Array]:
 
 
 def _ranks(vocabulary: Vocabulary) -> Array:
-    """Returns the rank of each token by its score, the highest first; equal scores have equal ranks."""
+    """Return the rank of each token by its score, the highest first; equal scores have equal ranks."""
     if vocabulary.model is not TokenModel.BPE_SCORES:
         return np.zeros(0, np.int64)
     _, ranks = np.unique(-np.array(vocabulary.scores, np.float32), return_inverse=True)

@@ -1,4 +1,4 @@
-"""The steps of known normalizers and pre-tokenizers, by the names that files have for them."""
+"""Makes the steps of known normalizers and pre-tokenizers, such as Unicode's normal forms and BERT's splits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 METASPACE = "\u2581"
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 PUNCTUATION = r"\x{21}-\x{2F}\x{3A}-\x{40}\x{5B}-\x{60}\x{7B}-\x{7E}\p{P}"
-"""What BERT calls punctuation, as members of a set."""
+"""BERT's punctuation characters, as members of a set."""
 
 _CHINESE = (
     r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
@@ -49,22 +49,23 @@ _CHINESE = (
 
 
 def split(regex: str, behavior: Behavior = Behavior.ISOLATED, inverts: bool = False) -> Split:
-    """Returns the split at the matches of a tokenizer's regular expression."""
+    """Return the step that splits at the matches of a tokenizer's regular expression."""
     return Split(pattern_of_regex(regex), behavior, inverts)
 
 
 def split_characters(members: str, behavior: Behavior) -> Split:
-    """Returns the split at each character of a set, given by its members in RE2 syntax."""
+    """Return the step that splits at each character of a set, whose members are in RE2 syntax."""
     return Split(((f"[{members}]", None),), behavior)
 
 
 def metaspace(replacement: str = METASPACE, prepend: str = "always", splits: bool = True) -> tuple[Step, ...]:
-    """Returns the steps that mark spaces, as SentencePiece does.
+    """Return the steps that replace spaces by a mark, as in SentencePiece.
 
     Args:
-        replacement: what stands for a space.
-        prepend: whether each piece begins with it: `always`, `first` (the beginning of the text alone), `never`.
-        splits: whether pieces end before it.
+        replacement: the mark.
+        prepend: whether the mark is put before each piece: `always`, `first` (only at the beginning of the text),
+            `never`.
+        splits: whether the text is split before each mark.
     """
     steps: list[Step] = [Replace(literal_pattern(" "), replacement)]
     if prepend != "never":
@@ -75,14 +76,14 @@ def metaspace(replacement: str = METASPACE, prepend: str = "always", splits: boo
 
 
 def normal_form(form: str) -> tuple[Step, ...]:
-    """Returns the steps to the form NFC, NFD, NFKC or NFKD of Unicode."""
+    """Return the steps to Unicode's normal form NFC, NFD, NFKC or NFKD."""
     decomposed: Literal["NFD", "NFKD"] = "NFKD" if "K" in form else "NFD"
     steps: tuple[Step, ...] = (MapCharacters(decompositions(decomposed), decomposes_hangul=True), Reorder())
     return steps if form == decomposed else (*steps, Compose())
 
 
 def lowercase() -> Step:
-    """Returns the step that writes each character in lower case."""
+    """Return the step that converts to lower case, character by character."""
     return MapCharacters(lower_case())
 
 
@@ -92,13 +93,13 @@ def strip_accents() -> Step:
 
 
 def bert_normalization(clean: bool, chinese: bool, accents_are_stripped: bool, lower: bool) -> tuple[Step, ...]:
-    """Returns the steps of BERT's normalization.
+    """Return the steps of BERT's normalization.
 
     Args:
-        clean: control characters are removed, and white space becomes spaces.
-        chinese: spaces are put around Chinese characters.
-        accents_are_stripped: characters are decomposed, and marks without a width removed.
-        lower: everything is written in lower case.
+        clean: whether control characters are removed, and white space becomes spaces.
+        chinese: whether spaces are put around Chinese characters.
+        accents_are_stripped: whether characters are decomposed, and nonspacing marks removed.
+        lower: whether text is converted to lower case.
     """
     steps: list[Step] = []
     if clean:
@@ -123,7 +124,7 @@ def nmt_normalization() -> tuple[Step, ...]:
 
 @cache
 def _cleaned() -> dict[int, str]:
-    """Returns what becomes of control characters and of white space."""
+    """Return the replacements of control characters and white space."""
     table = {ord(c): " " for c in SPACE_CHARACTERS}
     for number in range(0x110000):
         if unicodedata.category(chr(number)) in ("Cc", "Cf", "Co") and number not in (9, 10, 13):
@@ -137,10 +138,10 @@ def bert_split() -> tuple[Step, ...]:
 
 
 def behavior_of(name: object) -> Behavior:
-    """Returns the behavior of a name in tokenizer.json.
+    """Return the behavior of a split by its name in `tokenizer.json`.
 
     Raises:
-        CompileError: an unknown name.
+        CompileError: the name is unknown.
     """
     for behavior in Behavior:
         if behavior.value == name:

@@ -1,4 +1,4 @@
-"""Tables of Unicode that tokenizers normalize text with, made from Python's own."""
+"""Tables of Unicode for the normalization of text, generated from Python's `unicodedata`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHARACTERS = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
 
 @cache
 def combining_classes() -> tuple[tuple[int, int, int], ...]:
-    """Returns the first and the last character, and the canonical combining class, of ranges of marks."""
+    """Return ranges of marks as first character, last character, and canonical combining class."""
     rows: list[list[int]] = []
     for number in _CHARACTERS:
         own = unicodedata.combining(chr(number))
@@ -30,7 +30,7 @@ def combining_classes() -> tuple[tuple[int, int, int], ...]:
 
 @cache
 def compositions() -> tuple[tuple[int, int, int], ...]:
-    """Returns pairs of characters, sorted, with the character that they compose; Hangul is left out."""
+    """Return canonical compositions as sorted rows of two characters and their composition, without Hangul."""
     rows = []
     for number in _CHARACTERS:
         pair = unicodedata.decomposition(chr(number))
@@ -44,19 +44,19 @@ def compositions() -> tuple[tuple[int, int, int], ...]:
 
 @cache
 def decompositions(form: Literal["NFD", "NFKD"]) -> dict[int, str]:
-    """Returns what characters are in the form NFD or NFKD, if they are not themselves; Hangul is left out."""
+    """Return the decomposition (NFD or NFKD) of each character that has one, without Hangul."""
     made = {number: unicodedata.normalize(form, chr(number)) for number in _CHARACTERS if number not in _HANGUL}
     return {number: text for number, text in made.items() if text != chr(number)}
 
 
 @cache
 def lower_case() -> dict[int, str]:
-    """Returns the lower case of characters that have one, each for itself."""
+    """Return the lower case of each character that has one, without regard to neighboring characters."""
     made = {number: chr(number).lower() for number in _CHARACTERS}
     return {number: text for number, text in made.items() if text != chr(number)}
 
 
 @cache
 def marks(*categories: str) -> dict[int, str]:
-    """Returns the characters of some categories, with nothing in their position."""
+    """Return a mapping that removes the characters of some general categories."""
     return {number: "" for number in _CHARACTERS if unicodedata.category(chr(number)) in categories}

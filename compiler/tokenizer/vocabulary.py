@@ -1,6 +1,6 @@
-"""Describes the vocabulary of a language model: its tokens, and how text is split into them.
+"""Describes the vocabulary of a language model: its tokens, and the steps that split text into them.
 
-The description is the same for all formats of files. `serialize.py` writes it for the runtime, which computes with it.
+All file formats are read into this description. `serialize.py` serializes it for the runtime, which tokenizes with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MAX_STEPS = 256
 
 
 class TokenModel(IntEnum):
-    """How the tokens of a piece of text are chosen; the numbers are the runtime's."""
+    """The algorithm that chooses the tokens of a piece of text; the numbers are those of the runtime."""
 
     BPE_MERGES = 0
     BPE_SCORES = 1
@@ -50,7 +50,7 @@ class TokenModel(IntEnum):
 
 
 class TokenKind(IntEnum):
-    """What a token stands for; the numbers are the runtime's."""
+    """What a token stands for; the numbers are those of the runtime."""
 
     TEXT = 0
     ADDED = 1
@@ -59,7 +59,7 @@ class TokenKind(IntEnum):
 
 
 class Decoder(IntFlag):
-    """What is done to the texts of tokens when they become a text; the numbers are the runtime's."""
+    """How tokens' texts are joined to a text; the flags are those of the runtime."""
 
     NONE = 0
     METASPACE = 16
@@ -71,7 +71,7 @@ class Decoder(IntFlag):
 
 
 class Behavior(Enum):
-    """What becomes of the matches of a pattern at which a text is split; the values are those of tokenizer.json."""
+    """What happens to the matches of a pattern at which a text is split; the values are those of `tokenizer.json`."""
 
     REMOVED = "Removed"
     ISOLATED = "Isolated"
@@ -81,13 +81,21 @@ class Behavior(Enum):
 
 
 Pattern: TypeAlias = tuple[tuple[str, str | None], ...]
-"""Regular expressions in RE2 syntax, of which the first that matches counts, each with one that must not match what
-follows."""
+"""Regular expressions in RE2 syntax, the first of which that matches counts; each with an expression that must not
+match what follows (a negative lookahead), or None.
+"""
 
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that is found in a text by a text of its own, with what the search does to the text around it."""
+    """A token that is found by its own text before other tokens.
+
+    Attributes:
+        token: its number.
+        text: the text to find.
+        strips_left, strips_right: whether white space next to the text becomes part of the token.
+        single_word: whether the text must not be next to word characters.
+    """
 
     token: int
     text: str
@@ -98,14 +106,20 @@ class AddedToken:
 
 @dataclass(frozen=True)
 class FindAdded:
-    """Takes added tokens out of the text: of several at one position the longest, of those with one text the first."""
+    """Extracts added tokens from the text: the longest one at each position, and of equal texts the first."""
 
     tokens: tuple[AddedToken, ...]
 
 
 @dataclass(frozen=True)
 class Prepend:
-    """Puts a text before each piece, or before the one that the text begins with; or only where it is not there yet."""
+    """Inserts a text before each piece.
+
+    Attributes:
+        text: to insert.
+        once: whether it is inserted before the text's first piece only.
+        unless_there: whether pieces that begin with it are left unchanged.
+    """
 
     text: str
     once: bool = False
@@ -114,7 +128,9 @@ class Prepend:
 
 @dataclass(frozen=True)
 class Replace:
-    """Replaces the matches of a pattern by a text; or puts the text on both sides of each."""
+    """Replaces the matches of a pattern by a text; or, with `surrounds`, inserts the text on both sides of each
+    match.
+    """
 
     pattern: Pattern
     text: str
@@ -123,7 +139,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class MapCharacters:
-    """Replaces characters by texts; Hangul syllables are decomposed on demand."""
+    """Replaces characters by texts, and with `decomposes_hangul` Hangul syllables by their parts."""
 
     table: Mapping[int, str] = field(hash=False)
     decomposes_hangul: bool = False
@@ -131,7 +147,7 @@ class MapCharacters:
 
 @dataclass(frozen=True)
 class Reorder:
-    """Sorts successive marks by their canonical combining class."""
+    """Sorts consecutive marks by their canonical combining class."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +157,7 @@ class Compose:
 
 @dataclass(frozen=True)
 class Strip:
-    """Removes white space from the ends of each piece."""
+    """Removes white space from the left or right end of each piece."""
 
     left: bool
     right: bool
@@ -149,7 +165,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Split:
-    """Splits pieces at the matches of a pattern, or, if it `inverts`, at what is between them."""
+    """Splits pieces at the matches of a pattern or, with `inverts`, at the text between matches."""
 
     pattern: Pattern
     behavior: Behavior
@@ -164,26 +180,27 @@ class Vocabulary:
     """The tokens of a language model.
 
     Attributes:
-        model: how the tokens of a piece are chosen.
+        model: the algorithm that chooses the tokens of a piece.
         tokens: the bytes of each token's text.
-        kinds: of each token; tokens of text alone are found by the model.
-        merges: of `BPE_MERGES`: left and right token, and the one that they become, in the order of their ranks.
-        scores: of `UNIGRAM` and `BPE_SCORES`, of each token; a higher one is preferred.
-        unknown: the token of what no other token has.
-        unknown_score: of a character that no token has: `UNIGRAM`.
-        bytes_are_symbols: whether tokens have any bytes, else whole characters.
+        kinds: of the tokens; the model finds tokens of the kind `TEXT` only.
+        merges: for `BPE_MERGES`: left token, right token and their merged token, in the order of their ranks.
+        scores: for `UNIGRAM` and `BPE_SCORES`: of each token; higher ones are preferred.
+        unknown: the token of text without any token.
+        unknown_score: for `UNIGRAM`: of a character without a token.
+        bytes_are_symbols: whether merging begins with bytes; else with characters.
         whole_words: whether a piece that is a token is not split.
-        byte_fallback: whether characters that no token has become the tokens of their bytes.
-        fuses_unknown: whether successive unknown characters are one unknown token.
-        drops_unknown: whether what no token stands for, not even the unknown one, is removed before symbols merge.
-        prefix: what WordPiece puts before the parts of a word but its first.
-        max_characters: WordPiece: a longer word is unknown.
-        steps: what is done to a text before its tokens are chosen.
+        byte_fallback: whether characters without a token become the tokens of their bytes.
+        fuses_unknown: whether consecutive unknown characters become one unknown token.
+        drops_unknown: whether characters without a token are removed before merging, if there is no unknown token
+            either.
+        prefix: for `WORDPIECE`: the prefix of a word's parts after the first.
+        max_characters: for `WORDPIECE`: longer words are unknown.
+        steps: applied to a text before its tokens are chosen.
         before, after: the tokens around a text.
-        between: the tokens between two texts that are read as one; None for those of `after`.
-        decoder: what is done to texts of tokens when they become a text.
-        end_tokens: those that end a model's reply.
-        named_tokens: tokens by the names that chat templates have for them, such as `bos_token`.
+        between: the tokens between two texts that are read as one; None: those of `after`.
+        decoder: how tokens' texts are joined to a text.
+        end_tokens: the tokens that end a reply.
+        named_tokens: the texts of special tokens by their names in chat templates, such as `bos_token`.
         chat_template: in Jinja; None if the model has none.
     """
 
@@ -211,10 +228,10 @@ class Vocabulary:
     chat_template: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks what files say.
+        """Check the values, which come from files.
 
         Raises:
-            CompileError: a value that is not of its type or out of its range.
+            CompileError: a value is of a wrong type or out of range.
         """
         count = len(self.tokens)
         self._check_values()
@@ -244,7 +261,7 @@ class Vocabulary:
             raise CompileError(f"the vocabulary names token {wrong}, but has {count} tokens")
 
     def _check_values(self) -> None:
-        """Checks numbers and texts other than tokens."""
+        """Check numbers and texts other than tokens."""
         if type(self.max_characters) is not int or not 0 <= self.max_characters < 1 << 31:
             raise CompileError(f"words of {str(self.max_characters)[:80]} characters are not supported")
         texts = [step.text for step in self.steps if isinstance(step, Prepend | Replace)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["bench_libraries"]
 
 _QUIET = 0.3
-"""Processors that others may keep busy before the times are called disturbed."""
+"""The number of processors kept busy by other programs from which the report has a note about it."""
 
 _PERCENTILES = (90, 99)
 
@@ -125,7 +125,9 @@ def bench_libraries(
 
 @dataclass(frozen=True)
 class _Entry:
-    """What is timed: how it runs, its first results in order, and its memory in bytes, by what it is for."""
+    """A contender with the results of its first run, in the order of the outputs, and its memory in bytes, by
+    purpose.
+    """
 
     contender: Contender
     results: list[np.ndarray[Any, Any]]
@@ -133,7 +135,7 @@ class _Entry:
 
 
 def _renamed(arrays: Arrays, model: Model) -> Arrays:
-    """Arrays by the names of another network's inputs, in their order."""
+    """Return the arrays with the names of another network's inputs, in the order of the inputs."""
     return {tensor.name: array for tensor, array in zip(model.inputs, arrays.values(), strict=True)}
 
 
@@ -151,7 +153,12 @@ def _of_library(name: str, models: Sequence[Model], arrays: Arrays, drawn: Seque
 
 
 def _of_onnxruntime(path: Path, arrays: Arrays, threads: int, sessions: int) -> _Entry:
-    """onnxruntime on the same arrays, by name; by position if the names differ."""
+    """Return an ONNX model in onnxruntime as a contender; the inputs get arrays by name, or by position if names
+    differ.
+
+    Raises:
+        CompileError: onnxruntime is not installed, or cannot run the model.
+    """
     try:
         import onnxruntime
     except ModuleNotFoundError as error:
@@ -190,7 +197,7 @@ class _Report:
     others: float | None
 
     def lines(self) -> list[str]:
-        """A line a contender, then what its figures are about."""
+        """Return a table with a line for each contender, and notes."""
         several = len(self.entries) > 1
         head = ["", "runs", "least", "median", *(f"{p} %" for p in _PERCENTILES), "largest", "runs/s"]
         rows = [[*head, *(["speed", "difference"] if several else [])]]
@@ -216,7 +223,7 @@ class _Report:
         return lines
 
     def record(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return the report as a JSON object, with times in seconds."""
         return {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "threads": self.threads,
@@ -241,8 +248,11 @@ class _Report:
 
 
 def _difference(expected: Sequence[np.ndarray[Any, Any]], found: Sequence[np.ndarray[Any, Any]]) -> float | None:
-    """The largest difference of two networks' results, over the largest result of that output; infinite where one is no
-    number and the other is; None if there are other outputs, or other shapes, or strings."""
+    """Return the largest difference of two networks' results, relative to the largest value of the output.
+
+    It is infinite if only one of two elements is NaN; None if there are other outputs, shapes or element types, or
+    strings.
+    """
     if [array.shape for array in expected] != [array.shape for array in found]:
         return None
     largest = 0.0
@@ -266,7 +276,7 @@ def _shown(apart: float | None) -> str:
 
 
 def _milliseconds(seconds: float) -> str:
-    """Four digits of short times, thousandths of long ones."""
+    """Format seconds as milliseconds: with four significant digits below a millisecond, else with three decimals."""
     value = 1e3 * seconds
     return f"{value:.3f}" if value >= 1 else f"{value:.4g}"
 

@@ -122,7 +122,7 @@ def chat(
 
 
 def _typed() -> Iterator[str]:
-    """Yields the lines of the terminal, or of standard input, up to its end."""
+    """Yield the lines of the terminal, or of standard input, up to its end."""
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         with suppress(ImportError):
@@ -138,7 +138,7 @@ def _typed() -> Iterator[str]:
 
 
 def _answer_or_explain(conversation: Conversation, text: str, max_tokens: int | None, stop: tuple[str, ...]) -> None:
-    """Writes the reply to a message, or why there is none; the program goes on, with what the conversation has."""
+    """Print the reply to a message, or why there is none; the conversation keeps what has been generated."""
     from nnefc.chat import ChatError
 
     try:
@@ -152,7 +152,7 @@ def _answer_or_explain(conversation: Conversation, text: str, max_tokens: int | 
 
 
 def _answer(conversation: Conversation, text: str, max_tokens: int | None, stop: tuple[str, ...]) -> None:
-    """Writes the reply to a message as it is found, and what it took."""
+    """Print the reply to a message as it is generated, and then its statistics."""
     from nnefc.chat import TemplateError
 
     start = time.perf_counter()

@@ -14,7 +14,7 @@ from nnefc.cli.arrays import read_inputs
 from nnefc.cli.commands.view import check_page
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.options import compiler_options, given
-from nnefc.cli.tables import columns
+from nnefc.cli.tables import columns, without_middle
 from nnefc.driver.option_keywords import CompareKeywords, ReadKeywords, compile_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DIFFERENT", "compare_model"]
 
 DIFFERENT = 3
-"""The exit status if something is further from the reference than it may be."""
+"""The exit status if a tensor differs from the reference by more than the bound."""
 
 _HEAD = ("error", "largest", "mean", "range", "type", "shape", "tensor", "of")
 _MAX_NAME, _MAX_LOCATION = 20, 28  # characters of a cell: a line takes about 100
@@ -131,7 +131,7 @@ def compare_model(
 
 
 def _write_page(output: Path, model: Path, found: Comparison, keywords: dict[str, Any]) -> None:
-    """Writes the page, with the model as its file says it."""
+    """Write the page, with the graph of the model as in its file."""
     from nnefc.cli.commands.comparison_page import comparison_page
     from nnefc.inspect.views import graphs_of
     from nnefc.support.output_files import write_text
@@ -142,7 +142,7 @@ def _write_page(output: Path, model: Path, found: Comparison, keywords: dict[str
 
 
 def comparison_lines(found: Comparison) -> list[str]:
-    """A line a tensor, those that are too far away marked, and what follows from them."""
+    """Return a line for each tensor, with a mark if it exceeds the bound, and then the conclusion."""
     rows: list[Sequence[str]] = [("", *_HEAD)] if found.tensors else []
     rows += [_row(tensor, found.bound) for tensor in found.tensors]
     lines = columns(rows, right=range(1, 5))
@@ -163,18 +163,13 @@ def _row(tensor: ComparedTensor, bound: float) -> tuple[str, ...]:
         *numbers,
         tensor.dtype,
         f"[{', '.join(map(str, tensor.shape))}]",
-        _shortened(tensor.name, _MAX_NAME),
+        without_middle(tensor.name, _MAX_NAME),
         _begin(tensor.location, _MAX_LOCATION),
     )
 
 
 def _number(value: float) -> str:
     return f"{value:.2e}" if math.isfinite(value) else "wrong"
-
-
-def _shortened(text: str, length: int) -> str:
-    """Returns a text without its middle if it is long: ends tell names of one network apart."""
-    return text if len(text) <= length else f"{text[: length // 2 - 1]}…{text[-length // 2 :]}"
 
 
 def _begin(text: str, length: int) -> str:

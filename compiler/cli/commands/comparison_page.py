@@ -1,4 +1,4 @@
-"""Writes the page of `nnefc compare --html`: the model as a graph with the error of each tensor, and all of them."""
+"""Writes the page of `nnefc compare --html`: the model's graph with the error of each tensor, and a table of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["comparison_page"]
 
 _HEADS = ("tensor", "error", "largest difference", "mean difference", "range", "type", "of")
 _DECADES = 4
-"""A bar is full at the bound, and empty where the error is smaller by so many decades."""
+"""The scale of a bar in powers of ten: it is full at the bound, and empty where the error is smaller by this many."""
 
 
 def comparison_page(title: str, graphs: Sequence[BoxGraph], found: Comparison, lines: Sequence[str]) -> str:
-    """Returns the text of the page.
+    """Return the page as HTML.
 
     Args:
         title: of the page, such as the model's name.
-        graphs: of the model; their boxes are called as its tensors.
+        graphs: of the model; their boxes have the names of its tensors.
         found: the comparison.
-        lines: what follows from it, in words.
+        lines: the conclusion, as lines of text.
     """
     tensors = {tensor.name: tensor for tensor in (*found.tensors, *found.outputs)}
     marked = [
@@ -47,7 +47,7 @@ def comparison_page(title: str, graphs: Sequence[BoxGraph], found: Comparison, l
 
 
 def _marked(node: Node, tensors: Mapping[str, ComparedTensor], bound: float) -> Node:
-    """Returns a box with the greatest error of its tensors."""
+    """Return a box with the largest error of its tensors."""
     known = [tensors[name] for name in node.name.split(", ") if name in tensors]
     if not known:
         return node
@@ -73,7 +73,7 @@ def _row(tensor: ComparedTensor, bound: float) -> str:
 
 
 def _position(tensor: ComparedTensor) -> str:
-    """Returns where a tensor is computed, without the folder of the model."""
+    """Return where the model computes a tensor, without the folder of the model."""
     return re.sub(r" in \S*/", " in ", tensor.location) or "output"
 
 

@@ -208,14 +208,14 @@ def compile_model(
 def closing_lines(
     output: Path, artifact: Artifact, seconds: float, *, separate: bool, name: str | None = None
 ) -> list[str]:
-    """Returns what was written, how large it is, which dimensions are dynamic, and how to run it.
+    """Return the last lines of a compilation: what was written, its size, dynamic dimensions, and how to run it.
 
     Args:
         output: the file or folder.
-        artifact: what was written.
-        seconds: that it took.
+        artifact: the compiled network.
+        seconds: that the compilation took.
         separate: whether the constants are in a file of their own.
-        name: what the names of functions begin with, if that was chosen.
+        name: the prefix of the functions' names, if the user has set it.
     """
     from nnefc.cli.dynamic_dims import range_text
     from nnefc.cli.tables import size_line
@@ -239,7 +239,7 @@ def closing_lines(
 
 
 def arena_line(artifact: Artifact) -> str:
-    """Returns the memory of a run without an operating system, and what no plan of it could go below."""
+    """Return a line about the memory of a run without an operating system, and the lower bound of any memory plan."""
     from nnefc.targets.description.freestanding_source import arena_bytes
 
     bound = artifact.lower_bound_bytes + artifact.description.state_bytes
@@ -247,10 +247,10 @@ def arena_line(artifact: Artifact) -> str:
 
 
 def needed(name: str, value: Path | None) -> Path:
-    """Returns a parameter that is needed except for `--print-passes`.
+    """Return the value of a parameter that is required except with `--print-passes`.
 
     Raises:
-        click.MissingParameter: it is missing.
+        click.MissingParameter: the parameter is missing.
     """
     context = click.get_current_context()
     if value is None:
@@ -261,7 +261,11 @@ def needed(name: str, value: Path | None) -> Path:
 
 
 def check_writable(output: Path) -> None:
-    """Refuses, before minutes of work, a file that cannot be written, or that is a device, not a regular file."""
+    """Check, before minutes of work, that an output file can be written and is not a device.
+
+    Raises:
+        CompileError: it cannot be written.
+    """
     if not output.parent.is_dir():
         raise CompileError(
             f"cannot write {output}: there is no folder {output.parent}",
@@ -278,7 +282,11 @@ def check_writable(output: Path) -> None:
 
 
 def check_c_source(output: Path, keywords: dict[str, Any], name: str | None) -> None:
-    """Refuses, before any work, a file that is not called like C source; makes the target one of C source."""
+    """Check, before any work, that the output has the suffix of C source, and set the target to `generic-c`.
+
+    Raises:
+        CompileError: it has another suffix, or another target is given.
+    """
     from nnefc.support.minimal_tvm import import_tvm
 
     import_tvm()
@@ -293,7 +301,12 @@ def check_c_source(output: Path, keywords: dict[str, Any], name: str | None) -> 
 
 
 def check_form(output: Path, target: str, name: str | None, cc: str | None) -> None:
-    """Refuses, before minutes of work, a file or compiler that the target does not have, or a name that C rejects."""
+    """Check, before minutes of work, that the target has files of the output's kind, that it uses a C compiler if `cc`
+    is given, and that C accepts the name.
+
+    Raises:
+        CompileError: one of these is not so.
+    """
     from nnefc.targets.description.library import check_prefix
     from nnefc.targets.link.compilers import check_compiler
     from nnefc.targets.link.outputs import check_output

@@ -19,7 +19,7 @@ __all__ = ["compile_targets", "read_targets"]
 
 
 def read_targets(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
-    """Splits targets at commas, except in a list of features after `-mattr=`; the callback of an option."""
+    """Split targets at commas, except within the features after `-mattr=`. The callback of an option."""
     if value is None:
         return None
     found: list[str] = []
@@ -39,7 +39,7 @@ def compile_targets(
     form: Mapping[str, Any],
     keywords: Mapping[str, Any],
 ) -> None:
-    """Compiles for all targets and prints a line for each when it is done; exits with status 1 if one fails."""
+    """Compile for all targets, and print a line for each when it is done; exit with status 1 if one fails."""
     if folder.exists() and not folder.is_dir():
         raise CompileError(
             f"{folder} is a file", hint="with --targets, -o names a folder, with one in it for each target"

@@ -64,7 +64,7 @@ def inspect_file(file: Path, flat: bool, **options: Any) -> None:
 
 
 def is_library(path: Path) -> bool:
-    """By the first bytes of the file, or by its name where there is no such file."""
+    """Return whether a file is a library by its first bytes, or by its suffix if there is no such file."""
     if path.is_dir():
         return False
     from nnefc.targets.description.library_file import file_kind
@@ -76,7 +76,7 @@ def is_library(path: Path) -> bool:
 
 
 def library_lines(path: Path) -> list[str]:
-    """What the library says of itself, on whatever machine it runs: nothing of it is loaded."""
+    """Return the description of a library for any machine, read from its file without loading it."""
     from nnefc.targets.description.library_file import file_kind, read_metadata
 
     metadata = read_metadata(path)
@@ -116,19 +116,19 @@ def metadata_texts(metadata: Mapping[str, str]) -> list[str]:
 
 
 def on_a_line(text: str) -> str:
-    """A text of a model on one line, the beginning of a long one, without what a terminal would obey."""
+    """Return a text of a model on one line, truncated and without control characters."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
     return shown if len(shown) <= MAX_LETTERS else f"{shown[:MAX_LETTERS]}… ({len(text):,} letters in all)"
 
 
 def shortened(labels: Sequence[int | str]) -> str:
-    """Labels of columns, the first ones of many."""
+    """Return the labels of columns in one line, the first ones if there are many."""
     more = f", … ({len(labels)} in all)" if len(labels) > MAX_LABELS else ""
     return ", ".join(map(str, labels[:MAX_LABELS])) + more
 
 
 def special_lines(found: LibraryDescription) -> list[str]:
-    """A line for each set of sizes that the library has code of its own for."""
+    """Return a line for each set of sizes for which the library has specialized code."""
     from nnefc.targets.description.specialized_source import sizes_spelled
 
     only = ", and no other sizes" if found.only_specialized else ""
@@ -136,7 +136,7 @@ def special_lines(found: LibraryDescription) -> list[str]:
 
 
 def workspace(found: LibraryDescription) -> str:
-    """Returns the memory of intermediate tensors; with dynamic dimensions, for size hints and for the max."""
+    """Return the memory of intermediate tensors; with dynamic dimensions, at the size hints and at the maximum."""
     if not found.dimensions:
         return memory(found.workspace_bytes)
     size_hint, maximum = found.dynamic_workspaces
@@ -154,7 +154,7 @@ def needs(found: LibraryDescription) -> str:
 
 
 def flat_lines(path: Path, options: ReadOptions) -> list[str]:
-    """Returns the document after evaluation: one graph, one operation a line, every value known."""
+    """Return the NNEF document after evaluation: one graph, an operation per line, with all values computed."""
     from nnefc.driver.model_format import format_of
     from nnefc.frontends.nnef import document_of, print_flat
 
@@ -167,7 +167,7 @@ def flat_lines(path: Path, options: ReadOptions) -> list[str]:
 
 
 def model_lines(path: Path, options: ReadOptions) -> list[str]:
-    """The interface of the model, its size, how often each operator occurs, and what the file leaves open."""
+    """Return the interface of a model, its size, the count of each operator, and options for dynamic dimensions."""
     from nnefc.driver.formats import load_outline
 
     found = load_outline(path, options)
@@ -190,8 +190,9 @@ def model_lines(path: Path, options: ReadOptions) -> list[str]:
 
 
 def allowed_sizes(costs: Inspection) -> Allowed:
-    """What the operators allow the sizes of the inputs to be; one that follows from others is as long as its size
-    hint."""
+    """Return the sizes of each axis of the inputs that the operators allow; a dimension that is computed from others
+    has its size hint as the likely size.
+    """
     sizes = {}
     for each in costs.dimensions:
         if each.formula is None:
@@ -212,7 +213,7 @@ def allowed_sizes(costs: Inspection) -> Allowed:
 
 
 def shape_lines(found: Outline, costs: Inspection | None) -> list[str]:
-    """Options to type for what the model leaves open."""
+    """Return example options that set the model's dynamic dimensions to sizes or ranges."""
     if not found.option:
         return []
     stay = ", and stay so: the library takes any size in these ranges" if costs is not None else ""
@@ -235,10 +236,10 @@ def asked(options: ReadOptions) -> bool:
 
 
 def counts(path: Path, options: ReadOptions) -> tuple[Inspection | None, CompileError | None]:
-    """What is known of the network, or why it cannot be compiled as the file says.
+    """Return the costs of a network, or the error because of which it cannot be compiled as it is in the file.
 
     Raises:
-        CompileError: the network with the shapes that the user gives is none.
+        CompileError: the network cannot be read with the shapes or other options that the user gives.
     """
     from nnefc.driver.formats import load_network
     from nnefc.driver.model_format import format_of
@@ -255,7 +256,7 @@ def counts(path: Path, options: ReadOptions) -> tuple[Inspection | None, Compile
 
 
 def operation_lines(found: Outline) -> list[str]:
-    """The operators, the most frequent first, by the names that the format has for them."""
+    """Return a line for each operator with its count, the most frequent first, by the names in the model's format."""
     rows = [
         (str(count), name, "not supported" if name in found.unsupported else "")
         for name, count in found.operations.items()
@@ -264,7 +265,7 @@ def operation_lines(found: Outline) -> list[str]:
 
 
 def expression_lines(path: Path) -> list[str]:
-    """The expressions of a PNNX network, each as infix and as a tree."""
+    """Return the expressions of a PNNX network, each in infix notation and as a tree."""
     from nnefc.driver.model_format import format_of
 
     if format_of(path).name != "PNNX":
@@ -279,7 +280,9 @@ def expression_lines(path: Path) -> list[str]:
 
 
 def size_lines(found: Outline, costs: Inspection | None) -> list[str]:
-    """Parameters, work and memory; the last two, where sizes are open, for size hints."""
+    """Return lines with the parameters, the arithmetic and the memory of a network, at the size hints of dynamic
+    dimensions.
+    """
     rows = [("parameters", f"{amount(found.parameters)} ({memory(found.parameter_bytes)})")]
     if costs is not None:
         at = f"; {sizes_text(costs.dimensions, 'size_hint')}" if costs.dimensions else ""

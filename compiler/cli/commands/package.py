@@ -28,7 +28,7 @@ _KINDS = {
 
 
 def _kinds(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for each kind of package."""
+    """Add an option for each kind of package to a command."""
     for name, about in reversed(_KINDS.items()):
         command = option(f"--{name}", "kind", group="Package", flag_value=name, help=about)(command)
     return command

@@ -18,7 +18,7 @@ from nnefc.cli.commands.view import check_page, description_of
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import opened_libraries
 from nnefc.cli.options import given, session_options, timing_options
-from nnefc.cli.tables import columns
+from nnefc.cli.tables import columns, without_middle
 from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WARM_UP = 3  # runs
 _MAX_NAMES = 3  # in a line
 _MAX_OPERATOR, _MAX_TENSORS = 24, 30  # characters of a cell: a line takes 100 at most
 _MAX_TRACES, _TRACING = 15, 1.0
-"""Runs that are traced, and seconds that they may take together: the one nearest to the median is shown."""
+"""Maximum number of traced runs, and of seconds for them; the run that is nearest to the median time is shown."""
 
 
 @click.command("profile", cls=Command)
@@ -146,10 +146,10 @@ def profile_library(
 
 
 def _take_times(model: Model, library: Path) -> None:
-    """Have the session take times of its kernels.
+    """Make the session measure its kernels.
 
     Raises:
-        CompileError: it cannot.
+        CompileError: the library does not support it.
     """
     from nnefc.loader import RunError
 
@@ -162,7 +162,7 @@ def _take_times(model: Model, library: Path) -> None:
 
 
 def _described(library: Path, model: Model, kernels: Sequence[KernelTime]) -> LibraryDescription:
-    """What a library says of itself; with what its times say of kernels, where it says nothing of them."""
+    """Return the description of a library; its kernels are those of `kernels` if it does not describe them."""
     from nnefc.targets.description.library import KernelDescription
 
     found = description_of(library, model.target, model.file)
@@ -173,14 +173,14 @@ def _described(library: Path, model: Model, kernels: Sequence[KernelTime]) -> Li
 
 
 def _median_run(model: Model, arrays: Mapping[str, Any], found: LibraryDescription, seconds: float) -> TracedRun:
-    """Returns of some traced runs the one that took nearest to these seconds."""
+    """Trace some runs, and return the one whose time is nearest to `seconds`."""
     count = max(1, min(_MAX_TRACES, int(_TRACING / max(seconds, 1e-9))))
     runs = (_traced(model, arrays, found) for _ in range(count))
     return min(runs, key=lambda run: abs(run.seconds - seconds))
 
 
 def _traced(model: Model, arrays: Mapping[str, Any], found: LibraryDescription) -> TracedRun:
-    """Runs once; without a library that traces, the last call of each kernel is known."""
+    """Trace one run; if the library cannot trace, the result has the last call of each kernel only."""
     if model.is_profiled:
         return TracedRun(found.kernels, model.trace(arrays))
     model.forget_profile()
@@ -190,7 +190,12 @@ def _traced(model: Model, arrays: Mapping[str, Any], found: LibraryDescription) 
 
 @dataclass(frozen=True)
 class _Line:
-    """What several calls took together."""
+    """The sum of the calls of some kernels.
+
+    Attributes:
+        seconds, calls, operations, bytes: of all calls.
+        words: the cells of text of its line.
+    """
 
     seconds: float
     calls: int
@@ -212,7 +217,9 @@ class _Line:
 def _lines(
     kernels: Sequence[KernelTime], operators: Sequence[Sequence[str]], times: Times, by: str, top: int
 ) -> list[str]:
-    """Formats a line for each group, the slowest first, and what is not in any kernel; times and shares are means."""
+    """Return a table with a line for each group of kernels, the slowest first, and the time outside of kernels; times
+    and shares are means over the runs.
+    """
     runs, total = len(times.runs), sum(kernel.seconds for kernel in kernels)
     whole = max(sum(times.runs), 1e-12)
     groups = [line for line in _grouped(kernels, operators, by) if line.calls]
@@ -256,29 +263,24 @@ def _grouped(kernels: Sequence[KernelTime], operators: Sequence[Sequence[str]], 
     titles = [" + ".join(of) or kernel.kernel for kernel, of in zip(kernels, operators, strict=True)]
     if by == "tensor":
         return [
-            _Line.of([kernel], (_cut(title, _MAX_OPERATOR), _cut(_names(kernel.tensors), _MAX_TENSORS)))
+            _Line.of(
+                [kernel], (without_middle(title, _MAX_OPERATOR), without_middle(_names(kernel.tensors), _MAX_TENSORS))
+            )
             for kernel, title in zip(kernels, titles, strict=True)
         ]
     names = {"operator": titles, "kernel": [k.kernel for k in kernels], "rule": [k.rule for k in kernels]}[by]
     groups: dict[str, list[KernelTime]] = {}
     for kernel, name in zip(kernels, names, strict=True):
         groups.setdefault(name, []).append(kernel)
-    return [_Line.of(group, (_cut(name, _MAX_TENSORS), str(len(group)))) for name, group in groups.items()]
-
-
-def _cut(text: str, length: int) -> str:
-    """Returns a text without its middle if it is long: the ends tell names apart."""
-    if len(text) <= length:
-        return text
-    return f"{text[: length // 2 - 1]}…{text[-(length - length // 2) :]}"
+    return [_Line.of(group, (without_middle(name, _MAX_TENSORS), str(len(group)))) for name, group in groups.items()]
 
 
 def _names(tensors: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names of tensors, and the number of the others."""
     more = len(tensors) - _MAX_NAMES
     return ", ".join(tensors[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _rate(amount: int, seconds: float) -> str:
-    """Billions a second."""
+    """Format a rate in billions per second."""
     return f"{1e-9 * amount / seconds:,.1f}" if amount and seconds else "-"

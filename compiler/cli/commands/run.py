@@ -105,10 +105,10 @@ def inputs_of(
     shape: Mapping[str, tuple[int | str, ...]],
     random: int | None,
 ) -> tuple[Arrays, list[Port]]:
-    """The arrays of `--input`, and random ones for the other inputs if there is a seed, in the order of the inputs.
+    """Return the arrays of `--input` and, with a seed, random arrays for the other inputs, in the order of the inputs.
 
     Returns:
-        the arrays by name, and which inputs are random.
+        the arrays by name, and the inputs that are random.
     """
     arrays = read_inputs(inputs, model.inputs)
     left: list[Port] = [port for port in model.inputs if port.name not in arrays]
@@ -128,7 +128,9 @@ def inputs_of(
 
 @contextmanager
 def random_description(drawn: Sequence[Port]) -> Iterator[None]:
-    """Say of a run that fails which inputs were random: few networks take any integer."""
+    """Add a note about random integer inputs to the error of a failed run in the body: few networks accept any
+    integers.
+    """
     from nnefc.loader import RunError
 
     whole = [port.name for port in drawn if "int" in str(port.dtype)]
@@ -156,9 +158,12 @@ def input_description(library: Path) -> tuple[dict[str, int], dict[str, Formula]
 
 
 def describe(results: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, str]) -> list[str]:
-    """A line an output: name, type, shape, and the smallest, mean and largest value; of strings the first and the last.
+    """Return a line for each output with its type, shape, minimum, mean and maximum; for strings, the first and the
+    last.
 
-    `types` are the outputs' own: of bfloat16 there are the bits alone, as uint16.
+    Args:
+        results: arrays by output.
+        types: the element types by output; bfloat16 has arrays of uint16.
     """
     from nnefc.loader.arrays import float32_of_bfloat16
 
@@ -181,6 +186,6 @@ def summary(array: np.ndarray[Any, Any]) -> tuple[str, str, str]:
 
 
 def shortened(text: str) -> str:
-    """A string in quotes, or its beginning; what a terminal would obey is escaped."""
+    """Return a string in quotes, truncated and with control characters escaped."""
     shown = repr(text)
     return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}…"

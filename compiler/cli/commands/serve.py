@@ -32,9 +32,9 @@ __all__ = ["serve_libraries"]
 _PORT = click.IntRange(0, 65535)
 _POLICY_OPTIONS = ("sessions", "threads", "rows", "waiting", "device", "flush_subnormals", "limits", "signing_key")
 _SWITCH_SECONDS = 5e-4
-"""After which Python lets another thread go on: a run in a thread should not wait long for the event loop."""
+"""Python's switch interval while serving, so that a thread that runs a network soon gets the interpreter lock."""
 _RUNS_LEFT = 1
-"""The status of a process that ends though runs go on."""
+"""The exit status if runs have not ended at shutdown."""
 
 
 def _limits(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -412,7 +412,7 @@ def _tracing() -> Tracing:
 
 
 def _loadable(found: Libraries) -> Callable[[Path], Path]:
-    """Returns what finds libraries, with errors as those of loading them, which the server answers requests with."""
+    """Return a function that finds libraries; models that cannot be compiled raise LoadError, as the server expects."""
 
     from nnefc.loader import LoadError
 
@@ -426,10 +426,10 @@ def _loadable(found: Libraries) -> Callable[[Path], Path]:
 
 
 def _keys(file: TextIO) -> tuple[str, ...]:
-    """The keys in the lines of a file, but for empty ones and those that begin with `#`.
+    """Return the API keys in a file, one per line, without empty lines and those that begin with `#`.
 
     Raises:
-        CompileError: there is none, or one has characters that headers cannot have.
+        CompileError: the file has no key, or a key has characters that HTTP headers cannot have.
     """
     lines = (line.strip() for line in file)
     found = tuple(line for line in lines if line and not line.startswith("#"))
@@ -442,10 +442,10 @@ def _keys(file: TextIO) -> tuple[str, ...]:
 
 
 def _key(file: BinaryIO) -> bytes:
-    """The key in a file.
+    """Return the weights key in a file.
 
     Raises:
-        CompileError: it has another length.
+        CompileError: the key has another length.
     """
     found = file.read(_KEY_BYTES + 1)
     if len(found) != _KEY_BYTES:
@@ -456,7 +456,7 @@ def _key(file: BinaryIO) -> bytes:
 
 
 def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:
-    """The files by names and versions."""
+    """Return the files by name and version, for arguments of the form FILE, NAME=FILE or NAME/VERSION=FILE."""
     paths: dict[tuple[str, str], Path] = {}
     for text in libraries:
         name, equals, file = text.partition("=")
@@ -480,7 +480,9 @@ def named(libraries: tuple[str, ...]) -> dict[tuple[str, str], Path]:
 
 
 def samples(model: Model, rows: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Random inputs of so many rows, where their first axis is the same open one; 1: of size hints."""
+    """Return random inputs with `rows` rows, if the inputs' first axes are the same dynamic dimension; 1: at size
+    hints.
+    """
     limits, formulas = input_description(model.file)
     shape = {str(model.inputs[0].shape[0]): (rows,)} if rows > 1 else {}
     ports = chosen_ports(model.inputs, model.dimensions, shape, {}, formulas)

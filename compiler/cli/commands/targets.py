@@ -54,6 +54,6 @@ def _described(row: Row) -> str:
 
 
 def _hanging(label: str, text: str, indent: int) -> str:
-    """A label, and a text next to it in lines of at most 80 columns."""
+    """Return a label and a text next to it, wrapped to 80 columns."""
     lines = textwrap.wrap(text, _WIDTH - indent, break_on_hyphens=False) or [""]
     return "\n".join([f"{label:{indent}}{lines[0]}", *(" " * indent + line for line in lines[1:])]).rstrip()

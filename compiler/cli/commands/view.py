@@ -66,10 +66,15 @@ def view_model(model: Path, output: Path, after: tuple[str, ...], **options: Any
 
 
 def described_library(library: Path, target: str | None = None, content: Path | None = None) -> LibraryDescription:
-    """What a library says of itself and of its kernels; on the level for `target`, if it has several.
+    """Return the description of a library with its kernels, of the ISA level for `target` if it has several levels.
+
+    Args:
+        library: the file, for messages.
+        target: of the wanted ISA level; None: the main one.
+        content: the file to read, a copy; None: `library`.
 
     Raises:
-        CompileError: it says nothing of them.
+        CompileError: the library does not describe its kernels.
     """
     found = description_of(library, target, content)
     if not found.kernels:
@@ -80,10 +85,10 @@ def described_library(library: Path, target: str | None = None, content: Path | 
 
 
 def description_of(library: Path, target: str | None = None, content: Path | None = None) -> LibraryDescription:
-    """What a library says of itself; on the level for `target`, if it has several.
+    """Return the description of a library; arguments as in :func:`described_library`.
 
     Raises:
-        CompileError: it says nothing.
+        CompileError: the library was not compiled by nnefc.
     """
     from nnefc.targets.description.library_file import read_metadata
 
@@ -94,7 +99,11 @@ def description_of(library: Path, target: str | None = None, content: Path | Non
 
 
 def check_page(output: Path) -> None:
-    """Say before the work that a page could not be written."""
+    """Check, before any work, that a page can be written.
+
+    Raises:
+        CompileError: it cannot.
+    """
     if output.suffix.lower() not in (".html", ".htm"):
         raise CompileError(f"{output} is not the name of a page", hint=f"such as {output.with_suffix('.html')}")
     if not output.parent.is_dir():
@@ -106,7 +115,7 @@ def check_page(output: Path) -> None:
 
 
 def write_page(output: Path, title: str, graphs: list[BoxGraph], report: str = "") -> None:
-    """Write a page whole."""
+    """Write a page with graphs; an interrupted write leaves no partial file."""
     from nnefc.inspect.html.page import page
     from nnefc.support.output_files import write_text
 

@@ -13,7 +13,7 @@ import numpy as np
 from nnefc.chat import ChatError
 from nnefc.chat.encoder import Row
 from nnefc.loader import RunError
-from nnefc.serving.text.fields import flag, integer, invalid
+from nnefc.serving.text.fields import are_tokens, flag, integer, invalid
 from nnefc.serving.text.models import EncoderModel
 
 __all__ = ["embeddings", "ranking"]
@@ -71,12 +71,12 @@ async def ranking(model: EncoderModel, given: Mapping[str, Any]) -> dict[str, An
 
 def _rows(model: EncoderModel, given: Any) -> list[Row]:
     """Return the rows of an input, which is a text, a list of tokens, or a list of either."""
-    listed = [given] if isinstance(given, str) or _are_tokens(given) else given
+    listed = [given] if isinstance(given, str) or are_tokens(given) else given
     if not isinstance(listed, list) or not 0 < len(listed) <= _MAX_TEXTS:
         raise invalid(f'"input" is not a text, a list of tokens, nor a list of 1 to {_MAX_TEXTS} of these', "input")
     made = []
     for each in listed:
-        if not isinstance(each, str) and not _are_tokens(each):
+        if not isinstance(each, str) and not are_tokens(each):
             raise invalid('"input" has something that is neither a text nor a list of tokens', "input")
         try:
             if isinstance(each, str):
@@ -102,10 +102,6 @@ def _pairs(model: EncoderModel, query: str, texts: Sequence[str]) -> list[Row]:
         return [model.encoder.pair(query, text) for text in texts]
     except ChatError as error:
         raise invalid(str(error)) from None
-
-
-def _are_tokens(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and all(type(each) is int for each in given)
 
 
 def _packed(row: np.ndarray) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnefc.serving.failures import FailureKind, Refused
 
-__all__ = ["flag", "integer", "invalid", "is_number", "number", "text"]
+__all__ = ["are_tokens", "flag", "integer", "invalid", "is_number", "number", "text"]
 
 
 def invalid(reason: str, param: str | None = None, code: str | None = None) -> Refused:
@@ -19,6 +19,11 @@ def invalid(reason: str, param: str | None = None, code: str | None = None) -> R
 def is_number(value: Any) -> bool:
     """Returns whether a value is a finite number."""
     return type(value) is int or (isinstance(value, float) and math.isfinite(value))
+
+
+def are_tokens(value: Any) -> bool:
+    """Return whether a value is a list of integers, at least one."""
+    return isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
 
 
 def number(given: Mapping[str, Any], name: str, minimum: float, maximum: float) -> float | None:

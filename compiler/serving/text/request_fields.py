@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnefc.loader.sampling import Sampling
-from nnefc.serving.text.fields import flag, integer, invalid, text
+from nnefc.serving.text.fields import are_tokens, flag, integer, invalid, text
 from nnefc.serving.text.message_fields import messages_of
 from nnefc.serving.text.sampling_fields import MAX_LOGPROBS, grammar_of, sampling_of, stop_of
 from nnefc.serving.text.tool_fields import Tools, tools_of
@@ -162,12 +162,8 @@ def _count(given: Mapping[str, Any]) -> int:
 def _prompts(given: Mapping[str, Any]) -> Sequence[str | Sequence[int]]:
     """Return the prompts of a request for completions: texts, or lists of tokens."""
     prompt: Any = given.get("prompt")
-    if isinstance(prompt, str) or _are_tokens(prompt):
+    if isinstance(prompt, str) or are_tokens(prompt):
         return [prompt]
-    if isinstance(prompt, list) and prompt and all(isinstance(each, str) or _are_tokens(each) for each in prompt):
+    if isinstance(prompt, list) and prompt and all(isinstance(each, str) or are_tokens(each) for each in prompt):
         return prompt
     raise invalid('"prompt" is not a text, a list of tokens, nor a list of these', "prompt")
-
-
-def _are_tokens(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and all(type(each) is int for each in given)

@@ -29,19 +29,19 @@ _MAX_ROWS = 40
 
 @dataclass(frozen=True)
 class _Timed:
-    """A kernel as it is described, and what its calls took."""
+    """The description of a kernel, and the time of its calls."""
 
     kernel_description: KernelDescription
     time: KernelTime
 
     @property
     def operation_rate(self) -> float:
-        """Operations a second; 0 if it is not known."""
+        """Arithmetic operations per second; 0 if unknown."""
         return self.kernel_description.operations * self.time.calls / self.time.seconds if self.time.seconds else 0.0
 
     @property
     def hint(self) -> str:
-        """Returns the tooltip of a kernel."""
+        """The tooltip of a kernel."""
         done = self.kernel_description
         return f"{title_of(done)}: {', '.join(done.tensors[:6]) or done.kernel}"
 
@@ -54,15 +54,15 @@ def profile_page(
     run: TracedRun,
     warning: str = "",
 ) -> str:
-    """Returns the text of the page.
+    """Return the page as HTML.
 
     Args:
-        found: what the library says of itself, at the sizes of the run.
-        kernels: times, in the order of its kernels.
-        times: of whole runs.
-        roofs: what this machine can do.
-        run: one that took about as long as the median.
-        warning: of the measurement; empty for none.
+        found: the description of the library, at the sizes of the run.
+        kernels: times, in the order of the description's kernels.
+        times: of complete runs.
+        roofs: the peak rates of this machine.
+        run: a traced run of about the median time.
+        warning: about the measurement; empty for none.
     """
     timed = [_Timed(description, time) for description, time in zip(found.kernels, kernels, strict=True)]
     whole = max(sum(times.runs), 1e-12)
@@ -107,7 +107,7 @@ Row = Sequence[str]
 
 
 def _table(rows: Iterable[Row]) -> str:
-    """The first row is the head; the first cell of each is a text, the others are numbers."""
+    """Return an HTML table; the first row is the head, and the cells after the first are numbers."""
     head, *tail = rows
 
     def line(row: Row, kind: str) -> str:
@@ -146,7 +146,9 @@ def _svg(height: float, content: str) -> str:
 
 
 def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
-    """Arithmetic a second over arithmetic a byte, both logarithmic; a dot is as large as its share of the time."""
+    """Return the roofline plot: operations per second over operations per byte, both logarithmic. The area of a dot is
+    the kernel's share of the time.
+    """
     dots = [each for each in timed if each.operation_rate and each.kernel_description.bytes]
     if not dots:
         return "<p>No kernel has a number of operations that is known at the sizes of this run.</p>"
@@ -177,7 +179,7 @@ def _roofline(timed: Sequence[_Timed], roofs: Roofs) -> str:
 
 
 class _Axis:
-    """A logarithmic axis from `start` to `end` on the image."""
+    """A logarithmic axis of the plot, from `start` to `end` in its coordinates."""
 
     def __init__(self, minimum: float, maximum: float, start: float, end: float) -> None:
         self.minimum, self.maximum = minimum, maximum
@@ -189,7 +191,7 @@ class _Axis:
         return self._start + (math.log10(max(value, self.minimum)) - self._low) * self._scale
 
     def lines(self, first: float, last: float, text: str, axis: str, unit: float = 1.0) -> str:
-        """A line and a number at each power of ten."""
+        """Return a grid line and a label at each power of ten."""
         parts = []
         for power in range(math.ceil(self._low), math.floor(math.log10(self.maximum)) + 1):
             location, label = self.at(10.0**power), escape(text.format(unit * 10.0**power))
@@ -203,7 +205,7 @@ class _Axis:
 
 
 def _constants(timed: Sequence[_Timed]) -> str:
-    """Trained values as kernels read them: packed, and with what is computed at compile time."""
+    """Return a table of the constants as kernels read them: packed, and with what was computed at compile time."""
     sizes: dict[tuple[int, int], tuple[int, str, str]] = {}
     for each in timed:
         for operand in each.kernel_description.reads:

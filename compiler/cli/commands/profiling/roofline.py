@@ -15,14 +15,14 @@ _REPEATS = 4
 
 @dataclass(frozen=True)
 class Roofs:
-    """Arithmetic operations on float32 and bytes of memory, both a second."""
+    """The peak rates of a machine: float32 operations and bytes of memory traffic per second."""
 
     operations: float
     bytes: float
 
 
 def measured_roofs() -> Roofs:
-    """The best of some products and copies; a fraction of a second."""
+    """Measure the peak rates by some matrix products and copies, in a fraction of a second."""
     import numpy as np
 
     matrix = np.ones((_SIDE, _SIDE), np.float32)

@@ -1,4 +1,4 @@
-"""Evaluates what a library says of its kernels for the sizes of a run: operations, bytes, and shapes of operands."""
+"""Evaluates the formulas of a library's description at the sizes of a run: operations, bytes, shapes of operands."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TYPE = re.compile(r"(\w+)\[(.*)\]")
 
 
 def sizes_of_run(found: LibraryDescription, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Returns the dynamic dimensions of a run by their names, as far as its inputs tell them.
+    """Return the sizes of the dynamic dimensions in a run, by name, as far as the inputs determine them.
 
     Args:
-        found: the library.
+        found: the library's description.
         shapes: of the inputs, by name.
     """
     sizes: dict[str, int] = {}
@@ -36,7 +36,7 @@ def sizes_of_run(found: LibraryDescription, shapes: Mapping[str, Sequence[int]])
 
 
 def at_sizes(found: LibraryDescription, sizes: Mapping[str, int]) -> LibraryDescription:
-    """Returns a library's description with the operations, bytes and types of its kernels at these sizes."""
+    """Return a library's description with operations, bytes and types of its kernels evaluated at the given sizes."""
     if not sizes:
         return found
     return replace(found, kernels=tuple(_kernel(kernel, sizes) for kernel in found.kernels))
@@ -68,7 +68,7 @@ def _operand(operand: OperandDescription, sizes: Mapping[str, int]) -> OperandDe
 
 
 def _split(text: str) -> list[str]:
-    """Returns the sizes of a shape, which commas divide outside of parentheses."""
+    """Split a shape at the commas outside of parentheses."""
     parts, depth, begin = [], 0, 0
     for position, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -83,7 +83,7 @@ def _formula(text: str) -> Formula | None:
 
 
 def _number(formula: Formula | None, sizes: Mapping[str, int]) -> int | None:
-    """Returns the value of a formula; None if a dimension in it is not known."""
+    """Return the value of a formula; None if a dimension in it is unknown."""
     if formula is None:
         return None
     try:

@@ -1,6 +1,6 @@
 """Draws the timeline of one run for the page of `nnefc profile`: kernels and threads over time, the workspace below.
 
-It is one SVG, which the page's script stretches along the axis of time; so all texts stand next to it.
+The image is one SVG. The page's script stretches it along the axis of time, so texts are outside of it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["timeline"]
 _WIDTH = 1000.0
 _ROW, _APART = 22.0, 4.0
 _FLAT_ROW = 5.0
-"""Of each thread, where there are many."""
+"""The height of each thread's row if there are many threads."""
 _MAX_HIGH = 24
 _MEMORY_HEIGHT = 180.0
 _MAX_BARS = 40_000
-"""In the image; shorter ones that follow each other are drawn as one."""
+"""Maximum bars in the image; beyond it, short bars that follow each other are merged."""
 
 
 _WORKSPACE = "Below are the contents of the workspace by address, each from its writer to its last reader. "
 
 
 def timeline(run: TracedRun) -> str:
-    """The image and its description."""
+    """Return the image, and its description as a text."""
     if not run.calls:
         return "<p>The run had no calls of kernels.</p>"
     count = len(run.threads)
@@ -92,14 +92,14 @@ def _words(run: TracedRun) -> str:
 
 
 def _threads(run: TracedRun, kernel: int) -> str:
-    """How long a kernel's calls took and, where it is known, how many threads computed in them."""
+    """Return the time of a kernel's calls and, if known, the average number of threads that computed it."""
     if not run.knows_threads:
         return f"{1e6 * run.seconds_of[kernel]:,.1f} µs"
     return f"{1e6 * run.seconds_of[kernel]:,.1f} µs with {run.busy_in[kernel]:.1f} of {len(run.threads)} threads"
 
 
 def _drawn(pieces: Sequence[Piece], rows: int, seconds: float) -> Iterator[tuple[int, float, float]]:
-    """The bars of a row, which are apart, in their order: kernel, begin and end."""
+    """Yield the bars of a row as kernel, begin and end, ascending and without overlaps."""
     minimum = 2 * seconds * rows / _MAX_BARS
     kernel, begin, end = -1, float("-inf"), float("-inf")
     for piece in pieces:
@@ -115,7 +115,7 @@ def _drawn(pieces: Sequence[Piece], rows: int, seconds: float) -> Iterator[tuple
 
 
 def _workspace(run: TracedRun, scale: float, y: float) -> tuple[str, str]:
-    """What lies where in the workspace: from left to right the time, from below the bytes; and its description."""
+    """Return the image of the workspace, with time along the x axis and bytes along the y axis, and its description."""
     top = max((life.offset + life.bytes for life, *_ in run.stays), default=0)
     if not top:
         return "", ""

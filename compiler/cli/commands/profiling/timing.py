@@ -15,19 +15,26 @@ from pathlib import Path
 __all__ = ["Amount", "Busy", "Contender", "Times", "busy_warning", "take_turns"]
 
 TURN = 0.2
-"""Seconds of a turn, at least one run: long compared with a change of turns, short compared with what a processor's
-clock does."""
+"""Seconds of a turn, in which a contender runs at least once: long compared with changing the contender, and short
+compared with changes of the clock rate.
+"""
 
 TURNS = 10
-"""How many turns a number of runs is divided into."""
+"""The number of turns over which a given number of runs is divided."""
 
 PAUSE = 0.02
-"""Seconds before each turn, in which threads of the last contender that wait for work go to sleep."""
+"""Seconds before each turn, so that the previous contender's threads stop spinning and go to sleep."""
 
 
 @dataclass(frozen=True)
 class Amount:
-    """How much each contender runs: `runs` times on each stream, or for about `seconds`; before it, `warm_up` runs."""
+    """How long each contender runs.
+
+    Attributes:
+        seconds: total time of a contender, if `runs` is None.
+        runs: on each stream; None: as many as fit in the time.
+        warm_up: runs before the measurement.
+    """
 
     seconds: float
     runs: int | None
@@ -36,8 +43,13 @@ class Amount:
 
 @dataclass
 class Times:
-    """Of one contender: the seconds of every run, those that its turns took with all streams side by side, and how
-    often a stream has run at most."""
+    """The times of one contender.
+
+    Attributes:
+        runs: seconds of each run.
+        elapsed: seconds of all turns, in which the streams run in parallel.
+        repeats: the number of runs on the stream that ran most often.
+    """
 
     runs: list[float] = field(default_factory=list)
     elapsed: float = 0.0
@@ -45,17 +57,17 @@ class Times:
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """The median of the run times, in seconds."""
         return statistics.median(self.runs)
 
     @property
     def mean(self) -> float:
-        """Seconds."""
+        """The mean of the run times, in seconds."""
         return statistics.fmean(self.runs)
 
     @property
     def rate(self) -> float:
-        """Runs a second, of all streams together."""
+        """Runs per second on all streams together."""
         return len(self.runs) / self.elapsed
 
     def percentile(self, percent: float) -> float:
@@ -66,14 +78,19 @@ class Times:
 
 @dataclass(frozen=True)
 class Contender:
-    """Something to time: one function for each stream, which runs the network once."""
+    """Something to time.
+
+    Attributes:
+        name: in the report.
+        streams: functions that run the network once; streams run in parallel.
+    """
 
     name: str
     streams: Sequence[Callable[[], object]]
 
 
 def take_turns(contenders: Sequence[Contender], amount: Amount) -> list[Times]:
-    """The times of each contender. An exception of a run ends all turns and is raised."""
+    """Time several contenders in turns, and return the times of each. The exception of a run ends the measurement."""
     times = [Times() for _ in contenders]
     for contender in contenders:
         for run in contender.streams:
@@ -99,7 +116,7 @@ def _is_done(amount: Amount, times: Times) -> bool:
 
 
 def _turn(contender: Contender, amount: Amount, times: Times) -> None:
-    """One turn on all streams, which each run for its time, or equally often."""
+    """Run one turn of a contender: all its streams in parallel, for the time of a turn or a given number of runs."""
     if amount.runs is None:
         seconds, maximum = min(TURN, amount.seconds - times.elapsed), None
     else:
@@ -141,11 +158,11 @@ def _turn(contender: Contender, amount: Amount, times: Times) -> None:
 
 
 _QUIET = 0.2
-"""Processors that other programs may keep busy without a warning."""
+"""The number of processors kept busy by other programs from which there is a warning."""
 
 
 def busy_warning(others: float | None) -> str:
-    """Returns what to say of a machine whose other programs kept so many processors busy; empty if that is nothing."""
+    """Return a warning about processors that other programs kept busy; empty if these are few, or unknown."""
     if others is None or others < _QUIET:
         return ""
     return (
@@ -155,13 +172,13 @@ def busy_warning(others: float | None) -> str:
 
 
 class Busy:
-    """How many processors other programs kept busy since this was made, where the system tells (Linux)."""
+    """Measures how many processors other programs keep busy from its creation on; on Linux only."""
 
     def __init__(self) -> None:
         self._start = self._read()
 
     def others(self) -> float | None:
-        """Processors, on average; None if unknown."""
+        """Return the average number of processors that other programs kept busy; None if unknown."""
         now = self._read()
         if now is None or self._start is None:
             return None
@@ -170,7 +187,9 @@ class Busy:
 
     @staticmethod
     def _read() -> tuple[float, float, float] | None:
-        """Seconds that went by, that all processors worked, and that this process did."""
+        """Return the time, the processor time of all programs, and that of this process, in seconds; None without
+        /proc.
+        """
         try:
             fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
             tick = float(os.sysconf("SC_CLK_TCK"))

@@ -21,10 +21,12 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True)
 class TracedRun:
-    """A run's kernels, by their numbers, and its pieces, in the order in which they began. Times are in seconds.
+    """The trace of one run; times are in seconds.
 
     Attributes:
-        knows_threads: whether pieces tell which thread computed what; without, there are whole calls alone.
+        kernels: the description of each kernel.
+        pieces: of the kernels' calls, in the order in which they began.
+        knows_threads: whether the pieces say which thread computed them; if not, they are complete calls only.
     """
 
     kernels: Sequence[KernelDescription]
@@ -33,13 +35,14 @@ class TracedRun:
 
     @cached_property
     def calls(self) -> Sequence[Piece]:
-        """Every call of a kernel, with all that belongs to it."""
+        """The complete calls of kernels."""
         return [piece for piece in self.pieces if piece.thread is None]
 
     @cached_property
     def threads(self) -> Sequence[Sequence[Piece]]:
-        """What each thread computed: its pieces of loops that are distributed, and for the first one whole calls
-        without any. None if that is not known."""
+        """The pieces of each thread: parts of parallel loops, and for the first thread also calls without parallel
+        loops. Empty if unknown.
+        """
         if not self.knows_threads:
             return []
         count = 1 + max((piece.thread for piece in self.pieces if piece.thread is not None), default=0)
@@ -58,27 +61,27 @@ class TracedRun:
 
     @property
     def begin(self) -> float:
-        """Of the first call."""
+        """The start of the first call."""
         return self.calls[0].begin if self.calls else 0.0
 
     @property
     def seconds(self) -> float:
-        """From the begin of the first call to the end of the last."""
+        """The time from the start of the first call to the end of the last."""
         return max((call.begin + call.seconds for call in self.calls), default=self.begin) - self.begin
 
     @cached_property
     def busy(self) -> Sequence[float]:
-        """The seconds that each thread computed."""
+        """The time that each thread computed."""
         return [sum(piece.seconds for piece in pieces) for pieces in self.threads]
 
     @cached_property
     def seconds_of(self) -> Sequence[float]:
-        """Returns the time of each kernel's calls."""
+        """The time of each kernel's calls."""
         return self._sums([self.calls])
 
     @cached_property
     def busy_in(self) -> Sequence[float]:
-        """Returns the average number of threads that computed during each kernel's calls; 0 if it was not called."""
+        """The average number of threads that computed during each kernel's calls; 0 for kernels without calls."""
         return [a / b if b else 0.0 for a, b in zip(self._sums(self.threads), self.seconds_of, strict=True)]
 
     def _sums(self, rows: Sequence[Sequence[Piece]]) -> list[float]:
@@ -89,7 +92,7 @@ class TracedRun:
 
     @cached_property
     def stays(self) -> Sequence[tuple[Lifetime, float, float]]:
-        """Returns the buffers in the workspace, with their lifetimes in seconds from the begin of the run."""
+        """The buffers in the workspace, with the start and the end of their lifetimes since the start of the run."""
         spans: dict[int, tuple[float, float]] = {}
         for call in self.calls:
             begin, end = call.begin - self.begin, call.begin + call.seconds - self.begin
@@ -102,7 +105,7 @@ class TracedRun:
         ]
 
     def name(self, kernel: int) -> str:
-        """What a kernel computes."""
+        """Return the operators and the tensors that a kernel computes."""
         kernel_description = self.kernels[kernel]
         return (
             f"{title_of(kernel_description)}: {', '.join(kernel_description.tensors[:6]) or kernel_description.kernel}"
@@ -110,7 +113,7 @@ class TracedRun:
 
 
 def last_calls(kernels: Sequence[KernelTime]) -> list[Piece]:
-    """Returns the last call of each kernel as a piece, in the order in which they began."""
+    """Return the last call of each kernel as a piece, in the order in which they began."""
     from nnefc.loader import Piece
 
     made = [Piece(n, None, each.last_begin, each.last_seconds) for n, each in enumerate(kernels) if each.calls]
@@ -118,8 +121,10 @@ def last_calls(kernels: Sequence[KernelTime]) -> list[Piece]:
 
 
 def chrome_trace(run: TracedRun) -> dict[str, Any]:
-    """The run in the Trace Event Format, for Perfetto and chrome://tracing: a row for the kernels, one for each thread,
-    and a curve of the bytes that lie in the workspace."""
+    """Return the run in the Trace Event Format, for Perfetto and chrome://tracing.
+
+    It has a row for the kernels, one for each thread, and a counter with the used bytes of the workspace.
+    """
     names = ["kernels", *(f"thread {number}" for number in range(len(run.threads)))]
     events: list[dict[str, Any]] = [
         {"name": "thread_name", "ph": "M", "pid": 0, "tid": row, "args": {"name": name}}
@@ -150,7 +155,7 @@ def _event(run: TracedRun, piece: Piece, row: int) -> dict[str, Any]:
 
 
 def _memory(run: TracedRun) -> Iterator[dict[str, Any]]:
-    """The bytes of the workspace that hold something, whenever that changes."""
+    """Yield counter events with the used bytes of the workspace, one for each change."""
     changes: dict[float, int] = {}
     for life, begin, end in run.stays:
         changes[begin] = changes.get(begin, 0) + life.bytes
