@@ -60,13 +60,14 @@ __all__ = ["Artifact", "Trial", "build", "compiler_version"]
 
 @dataclass(frozen=True)
 class Trial:
-    """What `--precision auto` found of a precision.
+    """The measurement of one precision by `--precision auto`.
 
     Attributes:
         precision: `fp32`, `bf16`, `fp16` or `int8`.
-        error: the largest of a result, over the largest value of its output.
-        seconds: of the shortest run; None if it was not timed, for it is over the error or nothing else is within.
-        taken: whether it is the one that the artifact has.
+        error: the largest error of a result, relative to the largest value of its output.
+        seconds: of the shortest run; None if it was not timed, because its error is too large or no other precision is
+            exact enough.
+        taken: whether the artifact has this precision.
     """
 
     precision: str
@@ -80,14 +81,15 @@ class Artifact:
     """A compiled network in memory. It is immutable and can be pickled, to be sent from the process that compiles it.
 
     Attributes:
-        description: names, types and shapes, and the memory that a session takes.
+        description: names, types and shapes, and the memory of a session.
         target: the machine that the code is for.
-        lower_bound_bytes: what no plan of the workspace could go below.
+        lower_bound_bytes: a lower bound for the workspace of any memory plan.
         code: the network's code: for CPUs a `MachineCode`, for GPUs a `CudaCode`.
         trials: of `--precision auto`: all precisions that were tried, in turn.
-        checks: how many checks its kernels have, and how many were proved to be needless; None where there are none.
-        _vocabulary, _chat_program: of a language model; empty if there are none.
-        files: the names of files next to the model that it was compiled from, or would have been if they were there.
+        checks: the number of access checks in its kernels, and of those that were proved to be redundant; None without
+            checks.
+        files: the names of files next to the model that affect the result, those that do not exist included.
+        _vocabulary, _chat_program: of a language model, serialized; empty for other networks.
     """
 
     description: LibraryDescription
@@ -257,11 +259,12 @@ def build(
     codes: Sequence[Code],
     special: Specializations,
 ) -> Artifact:
-    """Put a lowered network, those for known sizes that follow it, and their code together.
+    """Combine the lowered programs of a network and their code to an artifact.
 
     Args:
-        levels: for each kind of processor that the library has code for, its target, and these programs.
-        codes: of each of them.
+        network: the network for all sizes.
+        levels: the target and the programs of each ISA level: the general program, then the specializations.
+        codes: of each level.
     """
     last = levels[-1][1][-1]
     device = codes[0].device
@@ -296,7 +299,7 @@ def _level(
     device: str,
     special: Specializations,
 ) -> LibraryDescription:
-    """Returns the library's metadata for one ISA level; `last` has the constants of all programs."""
+    """Return the metadata of one ISA level; `last` is the program that has the constants of all programs."""
     description = replace(
         _description(network, target, programs[0], last.plan, device),
         scratch_bytes=max(program.scratch_bytes for program in programs),
@@ -314,7 +317,7 @@ def _level(
 
 
 def _sequence_axes(network: Network, target: Target) -> tuple[int, ...]:
-    """Returns the axis of positions of each state, -1 where it is of no sequence; nothing where a library has no
+    """Return the axis of token positions of each state, -1 for states without one; empty if the library has no
     functions for sequences.
     """
     if not target.hosted or target.small or not any(state.positions is not None for state in network.states):
@@ -323,9 +326,9 @@ def _sequence_axes(network: Network, target: Target) -> tuple[int, ...]:
 
 
 def _memory_users(description: LibraryDescription, programs: Sequence[Lowered]) -> tuple[int, ...]:
-    """Returns for each output the outputs for which a run of any of the programs uses its memory.
+    """Return for each output a bit mask of the outputs for whose computation any of the programs uses its memory.
 
-    At its end, every run looks at all elements of outputs of strings.
+    One bit more stands for every run: at its end, each run reads all elements of outputs of strings.
     """
     users = [reduce(or_, each) for each in zip(*(p.memory_users for p in programs if p.calls), strict=True)]
     in_every_run = 1 << len(description.outputs)
@@ -336,17 +339,18 @@ def _memory_users(description: LibraryDescription, programs: Sequence[Lowered]) 
 
 
 _CALLED = {"nnefc_kernel_error", "nnefc_run_failed"}  # functions of the runtime that ask which session runs
+"""Functions of the runtime that need to know the running session."""
 
 
 def _calls_runtime(program: Lowered) -> bool:
-    """Returns whether a program notes failures, or asks for them."""
+    """Return whether a program calls a function of `_CALLED`."""
     return any(_CALLED & external_calls(func) for func in program.module.functions.values()) or any(
         _CALLED & kernel.calls for kernel in program.compiled.values()
     )
 
 
 def _warms_up(description: LibraryDescription, target: Target, programs: Sequence[Lowered]) -> bool:
-    """Returns whether a library computes something before its trained values are there: see `runtime/engine.c`."""
+    """Return whether a library may run once before its trained values are loaded: see `runtime/engine.c`."""
     if target.format is not FileFormat.WASM or description.small or description.is_dynamic or description.has_text:
         return False
     return all(runs_with_any_values(program.module, program.symbol) for program in programs)
@@ -367,7 +371,7 @@ def _described_kernel(timed: TimedKernel) -> KernelDescription:
 
 
 def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:
-    """Returns the CPU features that the library checks for; those of the matrix unit only where its code uses it."""
+    """Return the CPU features that the library checks for; those of a matrix unit only if the code uses it."""
     of_kernels = {feature for program in programs for kernel in program.kernels for feature in kernel.features}
     return (*target.features, *(feature for feature in target.tiles if feature in of_kernels))
 
@@ -375,9 +379,10 @@ def _features(target: Target, programs: Sequence[Lowered]) -> tuple[str, ...]:
 def _with_specializations(
     description: LibraryDescription, programs: Sequence[Lowered], special: Specializations
 ) -> LibraryDescription:
-    """Adds the metadata of specialized programs; those with dynamic dimensions have buffers in the workspace, too.
+    """Add the metadata of specialized programs; those with dynamic dimensions have buffers in the workspace as well.
 
-    These come before the last one, which has room for the other programs, and are alive when no others are.
+    These buffers come before the last one, the workspace of the other programs, and their lifetimes are disjoint from
+    those of other programs.
     """
     numbers = {dimension.name: number for number, dimension in enumerate(description.dimensions)}
     *lifetimes, _ = description.lifetimes
@@ -406,7 +411,7 @@ def _with_specializations(
 
 
 def _limits(dimensions: Sequence[DynamicDimension]) -> tuple[tuple[Formula, int, int], ...]:
-    """Returns formulas with a min and max that the ranges of their dimensions do not already imply."""
+    """Return formulas with a minimum and a maximum that the ranges of their dimensions do not imply."""
     found = []
     with ranges({dimension.var: dimension.values for dimension in dimensions}):
         for each in dimensions:
@@ -418,7 +423,9 @@ def _limits(dimensions: Sequence[DynamicDimension]) -> tuple[tuple[Formula, int,
 
 
 def _only_specialized(description: LibraryDescription) -> LibraryDescription:
-    """Without sizes between those that there is code for; the first of them is the size hint."""
+    """Return the description of a library without general code: ranges span the specialized sizes, the first of
+    which is the size hint.
+    """
     sizes = zip(description.dimensions, *(part.sizes for part in description.specializations), strict=True)
     return replace(
         description, dimensions=tuple(_between(dimension, each) for dimension, *each in sizes), only_specialized=True
@@ -435,7 +442,15 @@ def _between(dimension: DimensionDescription, sizes: Sequence[int | None]) -> Di
 def _description(
     network: Network, target: AnyTarget, lowered: Lowered, whole: MemoryPlan, device: str
 ) -> LibraryDescription:
-    """`whole` is the plan that has the constants of all programs."""
+    """Return the metadata of the general program.
+
+    Args:
+        network: the network for all sizes.
+        target: the machine.
+        lowered: the general program.
+        whole: the memory plan with the constants of all programs.
+        device: on which the network runs.
+    """
     plan, program = lowered.plan, lowered.program
     dimensions = [*network.dynamic_dimensions, *(count.dimension for count in network.unbounded_data_dependent_sizes)]
     numbers = {dimension.var: number for number, dimension in enumerate(dimensions)}
@@ -485,10 +500,11 @@ def _description(
 def _formulas(
     dimensions: Sequence[DynamicDimension], inputs: Mapping[str, tuple[Dimension, ...]]
 ) -> tuple[FormulaDescription, ...]:
-    """Returns how a library checks derived dimensions, and solves for those that no input has by itself.
+    """Return the formulas by which a library checks derived dimensions, and solves them for dimensions that no input
+    has.
 
     Raises:
-        CompileError: the inputs do not tell the size of a dimension.
+        CompileError: a dimension is not determined by the shapes of the inputs.
     """
     stated = {size_by_name(size, dimensions) for shape in inputs.values() for size in shape}
     known = {dimension.name for dimension in dimensions if dimension.formula is None and dimension.name in stated}
@@ -518,7 +534,7 @@ def _formulas(
 
 @functools.cache
 def compiler_version() -> str:
-    """The compiler and its version, as libraries have it."""
+    """Return the name and version of the compiler, as in the description of libraries."""
     versions = versions_of(COMPILERS)
     return f"nnefc {next(iter(versions.values()), None) or installed_version()}"
 
@@ -531,7 +547,7 @@ def _initial_bytes(network: Network, plan: MemoryPlan) -> int:
 
 
 def _constants(network: Network, lowered: Lowered, size: int) -> Constants | None:
-    """The trained values, and after them the states' initial values, with the offsets of their area."""
+    """Return the trained values and the states' initial values, with their offsets; None without any."""
     if not size:
         return None
     plan = lowered.plan
@@ -543,7 +559,7 @@ def _constants(network: Network, lowered: Lowered, size: int) -> Constants | Non
 
 
 def _kept(array: np.ndarray) -> np.ndarray:
-    """An array that stays as it is when the files that the network was read from are written again."""
+    """Return an array that does not change if the model's files are overwritten: memory-mapped arrays are copied."""
     return aligned_copy(array) if is_mapped(array) else array
 
 
@@ -564,7 +580,7 @@ def _described(
 
 
 def _limited(tensors: tuple[TensorDescription, ...], program: Program) -> tuple[TensorDescription, ...]:
-    """With the maxima of sizes that depend on the data, where all are known."""
+    """Return the tensors with upper bounds of data-dependent sizes, where all bounds of a tensor are known."""
     shapes = [[widest(size, program.limits) for size in output.shape] for output in program.outputs]
     return tuple(
         tensor if is_known(*buffer.shape) or not is_known(*shape) else replace(tensor, limits=tuple(map(int, shape)))
@@ -573,7 +589,7 @@ def _limited(tensors: tuple[TensorDescription, ...], program: Program) -> tuple[
 
 
 def _scaled(tensors: tuple[TensorDescription, ...], network: Network) -> tuple[TensorDescription, ...]:
-    """With what their integers stand for, where that is known."""
+    """Return the tensors with scale and zero point, where they are quantized."""
     known = network.scalings
     return tuple(
         replace(tensor, scale=known[tensor.name].scale, zero_point=known[tensor.name].zero_point)

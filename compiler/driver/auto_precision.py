@@ -1,11 +1,11 @@
 """Implements `--precision auto`: picks the fastest precision whose error stays within the user's limit.
 
-The network is compiled in float32, in a 16-bit float, the one that the target multiplies faster first and the other one
-if that is not exact enough, and in integers if there are data to quantize it by. All are run here on the user's data,
-or on random inputs. Errors are differences from what float32 gives, over its largest value; of integers of more than
-8 bits, booleans and strings, the share that differs; and a result of another shape is no result. Of what is exact
-enough, the one whose runs take the minimum time here is taken: Winograd's algorithm computes some convolutions with
-fewer products in float32, and many processors only store 16-bit floats.
+The network is compiled in float32; in a 16-bit float, first the one that the target multiplies faster, and the other
+one if the first is not exact enough; and in 8-bit integers if there is calibration data. All run on this machine, on
+the user's data or on random inputs. The error of a float or 8-bit output is the largest difference from float32,
+relative to the largest value; that of other integers, booleans and strings is the share of different elements. Of the
+precisions within the limit, the one with the shortest run is taken. This may be float32: Winograd's algorithm saves
+multiplications in float32, and many CPUs have no arithmetic in 16-bit floats.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["LARGEST_ERROR", "narrowest"]
 
 LARGEST_ERROR = 1e-2
-"""Of a result, over the largest value of its output, if the user says nothing."""
+"""The default limit of a result's error, relative to the largest value of its output."""
 
 _RANDOM_RUNS = 2
 
 _TURNS = 8
 _TURN_SECONDS = 0.02
-"""Of a turn at least; it has a run at least."""
+"""Minimum time of a turn, which has at least one run."""
 
 _SECONDS = 2.0
-"""After which no library gets another turn."""
+"""The time after which no further round of turns begins."""
 
 _SAME = 1.02
-"""How much longer than the minimum time is taken for the same: the smaller library is better then."""
+"""The ratio of run times up to which libraries count as equally fast; the smaller library is taken then."""
 
 
 def narrowest(
     compiled: Callable[[str], Artifact], target: str, calibration: Calibration | None, largest_error: float | None
 ) -> Artifact:
-    """The fastest precision for a network within an error.
+    """Return the network in the fastest precision within an error.
 
     Args:
-        compiled: the network in a precision.
-        target: as the user calls it; this machine must be able to run its code.
-        calibration: what inputs look like; random ones if None.
-        largest_error: of a result, over the largest value of its output.
+        compiled: returns the network in a precision.
+        target: as the user names it; this machine must be able to run its code.
+        calibration: values of the inputs; None: random values.
+        largest_error: of a result, relative to the largest value of its output.
 
     Raises:
-        CompileError: as `compiled` does; this machine is another; the calibration does not fit the network.
+        CompileError: as `compiled`; this machine cannot run the code; the calibration does not fit the network.
     """
     bound = LARGEST_ERROR if largest_error is None else largest_error
     machine = parse_any_target(target)
@@ -84,7 +84,7 @@ def narrowest(
 
 @dataclass(frozen=True, eq=False)
 class _Tried:
-    """A network in a precision, and its largest error."""
+    """A network compiled in a precision, and its largest error."""
 
     precision: str
     artifact: Artifact
@@ -92,7 +92,7 @@ class _Tried:
 
 
 def _quantized(compiled: Callable[[str], Artifact]) -> Artifact | None:
-    """The network in integers; None if there is nothing to quantize."""
+    """Return the network in integers; None if there is nothing to quantize."""
     try:
         return compiled(INT8)
     except CompileError:
@@ -100,9 +100,7 @@ def _quantized(compiled: Callable[[str], Artifact]) -> Artifact | None:
 
 
 def _fastest(tried: Sequence[_Tried], exact: Sequence[_Tried], sample: Mapping[str, np.ndarray]) -> Artifact:
-    """Returns the fastest of the candidates that are exact enough, timed in turns; of equally fast ones, the
-    smallest.
-    """
+    """Return the fastest of the candidates `exact`, timed in turns; of equally fast ones, the smallest."""
     seconds: dict[_Tried, float] = {}
     if len(exact) > 1:
         with ExitStack() as loaded:
@@ -115,7 +113,7 @@ def _fastest(tried: Sequence[_Tried], exact: Sequence[_Tried], sample: Mapping[s
 
 
 def _minimum_times(runs: Sequence[Callable[[], object]]) -> list[float]:
-    """The seconds of the shortest run of each."""
+    """Return the seconds of the shortest run of each function."""
     for run in runs:
         run()
     best = [math.inf] * len(runs)
@@ -134,7 +132,7 @@ def _minimum_times(runs: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def _samples(artifact: Artifact, calibration: Calibration | None) -> Iterable[Mapping[str, np.ndarray]]:
-    """Values of all inputs, one after the other."""
+    """Return values of all inputs, one sample after the other: random, or those of the calibration."""
     return _random(artifact) if calibration is None else samples_of(calibration, artifact.inputs)
 
 
@@ -176,9 +174,9 @@ def _results(artifact: Artifact, samples: Sequence[Mapping[str, np.ndarray]]) ->
 
 
 def _error(found: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Mapping[str, np.ndarray]]) -> float:
-    """The largest difference of an output, over its largest value, or the largest share of elements that are others.
+    """Return the largest relative difference of an output, or the largest share of different elements.
 
-    It is infinite where an element is NaN and should be a number, and where an output has another shape.
+    It is infinite if an element is NaN but should be a number, or an output has another shape.
     """
     largest = 0.0
     for name in expected[0]:

@@ -105,8 +105,13 @@ def compile(
 def compile_model(
     model: AnyModel, options: CompileOptions, progress: Progress | None = None, cache: Cache = None
 ) -> Artifact:
-    """Compiles a model as :func:`compile` does; `options.precision` may be `auto`, and `cache` says where kernels
-    are cached.
+    """Compile a model as :func:`compile`, with an object of options.
+
+    Args:
+        path: of the model.
+        options: of the compilation; `options.precision` may be `auto`.
+        progress: called at the beginning and end of every phase.
+        cache: of kernels.
     """
     path, folder = file_of(model)
     with folder or nullcontext():
@@ -116,7 +121,7 @@ def compile_model(
 
 
 def _fastest_precision(path: Path, options: CompileOptions, progress: Progress | None, cache: Cache) -> Artifact:
-    """Compiles a model in several precisions, and returns the fastest within the error that the options allow."""
+    """Compile a model in several precisions, and return the fastest one within the error that the options allow."""
     from nnefc.driver.auto_precision import narrowest  # as the quantizer: few compilations need it
 
     auto = options.precision
@@ -132,7 +137,7 @@ def _fastest_precision(path: Path, options: CompileOptions, progress: Progress |
 
 
 def _compile_file(path: Path, options: CompileOptions, progress: Progress, cache: Cache) -> Artifact:
-    """Compiles the file of a model in one precision."""
+    """Compile a model in one precision."""
     code = options.code
     machine = machine_of(options)
     backend = backend_of(machine)
@@ -181,20 +186,20 @@ def _compile_file(path: Path, options: CompileOptions, progress: Progress, cache
 
 
 def passes_of(options: CompileOptions) -> PassList:
-    """Returns the passes that run with these options, in order.
+    """Return the passes that run with these options, in order.
 
     Raises:
-        CompileError: there is no such machine, or it does not have what the options ask for.
+        CompileError: there is no such target, or it does not support an option.
     """
     backend = backend_of(machine_of(options))
     return backend.passes.for_settings(backend.settings(options.code.strict, options.code.memory_budget))
 
 
 def machine_of(options: CompileOptions) -> AnyTarget:
-    """Returns the machine that the options name, with what they say of its code.
+    """Return the target that the options name, with their changes of its code.
 
     Raises:
-        CompileError: there is no such machine, or it does not have what the options ask for.
+        CompileError: there is no such target, or it does not support an option.
     """
     code, precision = options.code, options.precision
     target = f"{options.target} {MULTI}" if code.multi else options.target
@@ -213,8 +218,8 @@ class _ReadModel:
 
     Attributes:
         network: the network for all sizes.
-        apart: networks for the single sizes that `network` is not correct for.
-        source: the tensors of the model, where kernels are timed or checked.
+        apart: networks for single sizes, such as 1, for which `network` is not correct.
+        source: the tensors of the model, if kernels are timed or checked.
         load: reads the model again, for other sizes.
     """
 
@@ -225,7 +230,9 @@ class _ReadModel:
 
 
 def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend) -> _ReadModel:
-    """Reads a model, in one network where its ranks do not depend on sizes, or where the backend has one program."""
+    """Read a model as one network for all sizes. If its ranks depend on sizes and the backend supports several
+    programs, also read networks for the single sizes that need another program.
+    """
     load = partial(load_network, path, options, is_tied=not backend.takes_specializations)
     is_apart = backend.takes_specializations and not code.only_specialized
 
@@ -248,10 +255,14 @@ def _read(path: Path, options: ReadOptions, code: CodeOptions, backend: Backend)
 
 
 def _finished(network: Network, plan: QuantizationPlan | None, io: str, fast: bool) -> Network:
-    """Returns a network quantized by a plan, if there is one, with inputs and outputs of the type `io`.
+    """Return a network quantized by a plan, if there is one, with inputs and outputs of the type `io`.
 
     Args:
-        fast: whether rows become bytes before products with matrices in blocks that let them have 16 bits.
+        network: to be quantized.
+        plan: of the quantization; None: none.
+        io: the element type of quantized inputs and outputs.
+        fast: whether rows are quantized to 8 bits before products with block-quantized matrices, although these blocks
+            allow 16 bits.
     """
     if fast:
         from nnefc.operators.nn.block_quantization import with_rows_of_bytes
@@ -269,8 +280,7 @@ def _finished(network: Network, plan: QuantizationPlan | None, io: str, fast: bo
 
 
 def quantization_of(network: Network, options: PrecisionOptions) -> QuantizationPlan:
-    """Returns how a network is quantized by its values on samples of its inputs; these are computed on this machine,
-    whatever the target is.
+    """Return how to quantize a network, by its values on samples of its inputs; it runs on this machine for any target.
 
     Raises:
         CompileError: there are no samples, or they do not fit.
@@ -306,20 +316,20 @@ def compile_network(
     checked: Mapping[str, str] | None = None,
     cache: Cache = None,
 ) -> Artifact:
-    """Compiles the network that a front end returns: the second half of :func:`compile`.
+    """Compile the network that a front end returns: the second half of :func:`compile`.
 
     Args:
         network: the network for all sizes.
-        target: the machine, with what the options say of it: see :func:`machine_of`.
+        target: the machine, as of :func:`machine_of`.
         code: the other options of the code.
-        debug: what is written on the way.
+        debug: the options of what is dumped.
         passes: passes of the user, each made by `nnefc.passes.after`.
         observers: called after each run of a pass.
         progress: called at the beginning and end of every phase.
-        special: networks of the same model for some sizes.
+        special: specializations of the same model.
         operators: the operators of the model by the tensors that they compute, for libraries that time their kernels.
         checked: the nodes of the model by the tensors that they compute, for libraries whose kernels check accesses.
-        cache: where kernels are cached.
+        cache: of kernels.
     """
     special = special or Specializations()
     progress, backend = Watched(progress or Silent()), backend_of(target)
@@ -386,23 +396,23 @@ def compile_network(
 
 
 def _kernel_cache(cache: Cache) -> FileKernelCache | None:
-    """Returns the cache of kernels, unless it is switched off."""
+    """Return the cache of kernels; None if it is off."""
     files = kernel_files(cache)
     return None if files is None else FileKernelCache(files, compiler_state())
 
 
 def _check_target(network: Network, special: Specializations, backend: Backend, profile: bool, checked: bool) -> None:
-    """Refuses networks and options that the target does not support, before any work.
+    """Check, before any work, that the target supports a network and the options.
 
     Args:
         network: the network for all sizes.
-        special: networks of the same model for some sizes.
+        special: specializations of the same model.
         backend: the backend of the target.
         profile: whether kernels are timed.
         checked: whether kernels check their accesses.
 
     Raises:
-        CompileError: the target does not support something; with a way out.
+        CompileError: the target does not support something; the hint says what to do.
     """
     name = backend.target.name
     if profile and not backend.takes_profile:
@@ -441,10 +451,10 @@ def _check_target(network: Network, special: Specializations, backend: Backend, 
 
 
 def _check_without_heap(network: Network, target: Target) -> None:
-    """Refuses networks that need memory whose size no limit says, for a target that has no heap.
+    """Check that a network needs no memory without an upper bound, for a target without a heap.
 
     Raises:
-        CompileError: strings, a tokenizer, dynamic dimensions, or data-dependent sizes without a limit.
+        CompileError: the network has strings, a tokenizer, dynamic dimensions, or data-dependent sizes without a bound.
     """
     name = target.name
     if network.has_text and not target.c_source:

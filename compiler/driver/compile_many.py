@@ -37,15 +37,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Compiled:
-    """Holds the result of compiling a model for one target.
+    """The result of compiling a model for one target.
 
     Attributes:
-        target: the target as the caller wrote it.
-        seconds: the time that compiling took.
+        target: as the caller wrote it.
+        seconds: that compiling took.
         artifact: the compiled network, if there is no folder.
         path: the library, if there is a folder.
-        description: the description in the library; None if compiling failed.
-        error: why compiling failed; nearly always a `CompileError`.
+        description: of the library; None if compiling failed.
+        error: why compiling failed, usually a `CompileError`; None if it succeeded.
     """
 
     target: str
@@ -149,7 +149,7 @@ def _compile_one(
     options: CompileOptions,
     progress: Progress | None,
 ) -> Compiled:
-    """Compiles for one target; called where the executor runs it."""
+    """Compile for one target, in the process where the executor runs it."""
     begin = time.perf_counter()
     try:
         artifact = compile_model(model, replace(options, target=target), progress)
@@ -165,7 +165,7 @@ def _compile_one(
 
 
 def _file_name(model: Path, target: str) -> str:
-    """Returns the model's name up to its first point, with the suffix of the target's shared or static libraries."""
+    """Return the model's name up to its first point, with the suffix of the target's shared or static libraries."""
     machine = parse_any_target(target)
     zig_target = machine.zig_target
     stem = model.resolve().name.partition(".")[0] or "model"
@@ -190,7 +190,7 @@ def _result(future: Future[Compiled], target: str) -> Compiled:
 
 
 def _begin_process(begin: Callable[[], None] | None) -> None:
-    """Ignores interruptions by the keyboard, on which the parent terminates this process; then child processes end."""
+    """Ignore Ctrl-C, after which the parent terminates this process, and make termination end child processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     if begin is not None:
@@ -198,14 +198,15 @@ def _begin_process(begin: Callable[[], None] | None) -> None:
 
 
 def _end(number: int, _frame: object) -> None:
-    """Raises SystemExit, so that temporary files are removed and child processes end."""
+    """Raise SystemExit, so that temporary files are removed and child processes end. A handler of signals."""
     sys.exit(128 + number)
 
 
 class Processes(Executor):
-    """Runs calls in independent processes: if the system ends one, only its own call fails.
+    """An executor that runs calls in independent processes: if the system kills one, only its own call fails.
 
-    `begin` is called first in each process.
+    Args:
+        begin: called first in each process.
     """
 
     def __init__(self, count: int, begin: Callable[[], None] | None = None) -> None:

@@ -27,22 +27,22 @@ def convert(
     registry: str | None = None,
     **options: Unpack[ReadKeywords],
 ) -> Path:
-    """Writes a model as a model of NNEF 1.0: a flat graph of the standard's operations, and its tensors in files.
+    """Write a model as a model of NNEF 1.0: a flat graph of the standard's operations, with the tensors in files.
 
     Args:
         model: NNEF, ONNX, TFLite, PNNX, GGUF, or a folder with `config.json` and `.safetensors` files.
-        output: a folder; or, by its name's ending, an archive of one: `.tgz`, `.tar.gz`, `.tar`. An existing one is
-            replaced when the new one is complete. Dynamic sizes are written as unknown.
-        registry: `tract_core`: in tract's dialect of NNEF, which has tensors of all element types, symbols for dynamic
-            sizes, and more operators; None: in the standard's.
+        output: a folder, or an archive if the name ends with `.tgz`, `.tar.gz` or `.tar`. An existing one is replaced
+            when the new one is complete. Dynamic sizes are written as unknown.
+        registry: `tract_core`: write tract's dialect of NNEF, which has tensors of all element types, symbols for
+            dynamic sizes, and more operators; None: write the standard.
         {options}
 
     Returns:
-        What was written.
+        the path of the written model.
 
     Raises:
         CompileError: the model is invalid, or has something that NNEF cannot express; with its name, its location, and
-            a way out.
+            a hint.
     """
     reading = read_options("nnefc.convert", options)
     path = Path(output)

@@ -1,4 +1,4 @@
-"""Recognizes files by their first bytes: model formats, and files of other programs with a hint how to export them.
+"""Recognizes files by their content: model formats, and files of other programs, with a hint how to export these.
 
 File names are unreliable: an `.onnx` file may be an HTML error page, an ONNX model may be called `.pb` or `.bin`. Only
 the beginning of a file is read; of protobuf messages, the field headers; of zip archives, the member names.
@@ -21,17 +21,17 @@ __all__ = ["TFLITE_MAGIC", "check_known", "is_gguf", "is_hugging_face", "is_onnx
 _HEAD = 4096
 _GZIP, _GGUF = b"\x1f\x8b", b"GGUF"
 _PACKED, _UNPACKED = 1 << 16, 1 << 20
-"""Bytes read of a compressed file, and what they may unpack to."""
+"""Bytes that are read of a compressed file, and maximum bytes that are unpacked of them."""
 
 _TAR = slice(257, 262), b"ustar"
 TFLITE_MAGIC = b"TFL3"
-"""The bytes from the fourth on of a TFLite model."""
+"""The bytes at offset 4 of a TFLite model."""
 
 _EXPORT = "torch.onnx.export(model.eval(), (example,), 'model.onnx')"
 
 
 class _Foreign(CompileError):
-    """A file of another program."""
+    """The error for a file of another program."""
 
     def __init__(self, path: Path, what: str, hint: str, found: Path | None = None) -> None:
         names = {"path": path, "stem": path.stem, "folder": path.parent, "found": found}
@@ -39,10 +39,10 @@ class _Foreign(CompileError):
 
 
 def check_known(path: Path) -> None:
-    """Refuse files and folders that are known to be something else than a model that can be compiled.
+    """Check that a file or folder is not known to be something else than a model that can be compiled.
 
     Raises:
-        CompileError: what it is, and how a model that can be compiled is made of it.
+        CompileError: it is; the message says what, and how to make a model of it.
         OSError: it cannot be read.
     """
     if path.is_dir():
@@ -71,10 +71,8 @@ def check_known(path: Path) -> None:
 
 
 def is_onnx(path: Path) -> bool:
-    """Returns whether a file is an ONNX model, be it cut off: a protobuf message whose fields are those of
-    `ModelProto`.
-
-    It may be compressed with gzip.
+    """Return whether a file is an ONNX model, perhaps truncated or compressed with gzip: a protobuf message with the
+    fields of `ModelProto`.
     """
     try:
         packed = _head(path).startswith(_GZIP)
@@ -88,7 +86,7 @@ def _is_model(fields: dict[int, int]) -> bool:
 
 
 def is_gguf(path: Path) -> bool:
-    """Returns whether a file is of GGUF."""
+    """Return whether a file is a GGUF file."""
     try:
         return _head(path).startswith(_GGUF)
     except OSError:
@@ -96,14 +94,14 @@ def is_gguf(path: Path) -> bool:
 
 
 def is_hugging_face(path: Path) -> bool:
-    """Returns whether a folder has the configuration and the values of a model of Hugging Face's, and no document."""
+    """Return whether a folder has the configuration and the weights of a Hugging Face model, and no NNEF document."""
     if (path / NNEF_DOCUMENT).exists() or not (path / "config.json").is_file():
         return False
     return next(path.glob("*.safetensors"), None) is not None
 
 
 def is_pnnx(path: Path) -> bool:
-    """Returns whether a file is a param file of PNNX's, and not of ncnn's, which begins alike."""
+    """Return whether a file is a param file of PNNX; those of ncnn begin alike."""
     try:
         head = _head(path)
     except OSError:
@@ -112,7 +110,7 @@ def is_pnnx(path: Path) -> bool:
 
 
 def is_tflite(path: Path) -> bool:
-    """Returns whether a file is a flatbuffer of TFLite's."""
+    """Return whether a file is a TFLite model."""
     try:
         return _head(path)[4:8] == TFLITE_MAGIC
     except OSError:
@@ -216,7 +214,12 @@ _MEMBERS = (
 
 
 def _check_gzip(path: Path) -> None:
-    """NNEF is a tar archive inside, ONNX a message; other things are unpacked first."""
+    """Check the content of a gzip file: NNEF is a tar archive in it, ONNX a message; other files have to be unpacked
+    first.
+
+    Raises:
+        CompileError: it is neither.
+    """
     try:
         inside = _inside(path)
     except zlib.error as error:
@@ -227,7 +230,7 @@ def _check_gzip(path: Path) -> None:
 
 
 def _inside(path: Path) -> bytes:
-    """The first bytes of what a file of gzip's holds."""
+    """Return the first bytes of the content of a gzip file."""
     with path.open("rb") as file:
         return zlib.decompressobj(wbits=31).decompress(file.read(_PACKED), _UNPACKED)
 
@@ -312,7 +315,9 @@ def _check_binary(path: Path, head: bytes) -> None:
 
 
 def _message(head: bytes, fields: dict[int, int]) -> tuple[str, str]:
-    """Messages that begin with a field 1 of bytes: by what is in that."""
+    """Return the kind and the hint of a protobuf message that begins with a field 1 of bytes, by the content of that
+    field.
+    """
     at = 1
     while at < len(head) and head[at] & 0x80:
         at += 1
@@ -331,9 +336,9 @@ def _message(head: bytes, fields: dict[int, int]) -> tuple[str, str]:
 
 
 def _fields(path: Path) -> Iterator[tuple[int, int]]:
-    """Number and kind of each field of the message that a file holds, as far as it goes: contents are skipped.
+    """Yield the number and the wire type of each field of a protobuf message, without reading the contents.
 
-    A file that is no message yields a pair that no message has.
+    A file that is not a message yields a pair that no message has.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield from _fields_of(data)
@@ -355,7 +360,7 @@ def _fields_of(data: mmap.mmap | bytes) -> Iterator[tuple[int, int]]:
 
 
 def _varint(data: mmap.mmap | bytes, at: int) -> tuple[int, int]:
-    """A number and the location after it; what is cut off counts as it is."""
+    """Return the base-128 varint at an offset, which may be truncated, and the offset of its end."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
@@ -370,7 +375,11 @@ def _varint(data: mmap.mmap | bytes, at: int) -> tuple[int, int]:
 
 
 def _check_folder(path: Path) -> None:
-    """A folder without an NNEF document: what else is in it."""
+    """Check a folder without an NNEF document by the files in it.
+
+    Raises:
+        CompileError: always; the message says what the folder is, if it is known.
+    """
     if (path / NNEF_DOCUMENT).exists() or is_hugging_face(path):
         return
     for name, what, hint in _FOLDERS:

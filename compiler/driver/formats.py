@@ -1,4 +1,4 @@
-"""Reads a model of any format with the front end of its format."""
+"""Reads models of any format: finds the front end of the format, and passes it the options that it has."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _TOO_LARGE = "{} takes more memory to read than there is"
 
 
 def load_operator_files(files: Iterable[str | os.PathLike[str]]) -> None:
-    """Run Python files that register operators of the user's.
+    """Run Python files that register custom operators.
 
     Raises:
-        CompileError: one cannot be run, or registers nothing.
+        CompileError: a file cannot be run, or registers nothing.
     """
     for file in files:
         from nnefc.operators.custom import load_operators  # which TVM comes with
@@ -39,10 +39,11 @@ def load_operator_files(files: Iterable[str | os.PathLike[str]]) -> None:
 
 
 def load_outline(path: Path, options: ReadOptions = DEFAULT_READ) -> Outline:
-    """Returns what the file of a model of any format says; options that an outline does not need are ignored.
+    """Return the outline of a model of any format, without building a network; options that it does not need are
+    ignored.
 
     Raises:
-        CompileError: the file is no model, or is not as it must be.
+        CompileError: the file is not a valid model.
     """
     outline = format_of(path).outliner()
     known = signature(outline).parameters
@@ -59,18 +60,18 @@ def load_network(
     is_tied: bool = False,
     is_apart: bool = False,
 ) -> Network:
-    """Reads a model of any format.
+    """Read a model of any format.
 
     Args:
-        path: the model.
-        options: how it is read. Files of custom operators are loaded before: see :func:`load_operator_files`.
+        path: of the model.
+        options: how it is read. :func:`load_operator_files` must have loaded its custom operators.
         fixed: shapes of inputs that override all other options for dynamic sizes.
         fixed_dimensions: the dynamic dimensions whose other options are overridden; None: all.
-        is_tied: whether dynamic sizes that broadcast are one size.
-        is_apart: whether the network need not be right for single sizes, which it names: see :class:`Network`.
+        is_tied: whether dynamic sizes that are broadcast to each other are the same dimension.
+        is_apart: whether the network may be incorrect for single sizes, which it lists: see :class:`Network`.
 
     Raises:
-        CompileError: the model, or an option that its format does not have.
+        CompileError: the model is invalid or not supported, or its format does not have an option.
     """
     format_ = format_of(path)
     load = format_.loader()
@@ -96,10 +97,10 @@ def load_network(
 
 
 def write_document(path: Path, output: Path, options: ReadOptions) -> None:
-    """Writes a model whose front end makes a document of NNEF of it.
+    """Write a model whose front end converts it to an NNEF document.
 
     Raises:
-        CompileError: the model, an option that its format does not have, or the output cannot be written.
+        CompileError: the model is invalid, its format does not have an option, or the output cannot be written.
     """
     format_ = format_of(path)
     write = format_.writer()
@@ -110,7 +111,7 @@ def write_document(path: Path, output: Path, options: ReadOptions) -> None:
 
 
 def _keywords(function: Callable[..., Any]) -> list[str]:
-    """Returns the options of a front end's function."""
+    """Return the names of the options of a front end's function."""
     named = [
         name for name, parameter in signature(function).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY
     ]
@@ -124,7 +125,9 @@ def _check_known_options(given: Mapping[str, Any], format_: Format, known: list[
 
 
 def _check_with_known_sizes(error: DynamicSizesError, load: Callable[..., Network], path: Path, given: Any) -> None:
-    """Raise what is wrong with a network without the advice to give sizes, if it is wrong with likely ones, too."""
+    """Read a network again with likely sizes instead of dynamic ones; if that fails as well, raise `error` without
+    its hint to give sizes.
+    """
     try:
         load(path, **{**given, "shape": _with_known(given.get("shape", {}), error.shapes)})
     except CompileError as other:
@@ -136,7 +139,7 @@ def _with_known(
     shapes: Mapping[str, tuple[int | DynamicSize, ...]],
     dimensions: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Returns the user's shapes with these shapes instead of the dynamic sizes of these dimensions, or of all."""
+    """Return the user's shapes with the given shapes in place of the named dynamic dimensions, or of all."""
 
     def is_other(name: str, shape: Any) -> bool:
         is_dynamic = any(isinstance(size, DynamicSize) for size in shape or ())
@@ -147,7 +150,7 @@ def _with_known(
 
 
 def _no_option(name: str, format_: Format, known: list[str]) -> CompileError:
-    """An option that models of a format do not have, and those that they have."""
+    """Return the error for an option that a format does not have."""
 
     fields = option_fields(ReadOptions)
 
@@ -161,10 +164,10 @@ def _no_option(name: str, format_: Format, known: list[str]) -> CompileError:
 
 
 def _sizes(name: str, given: Any, has_sequences: bool) -> Any:
-    """The shape as a tuple of Python's own integers, with tuples in it, and None, where there are sequences.
+    """Return a shape as a tuple of Python's integers; with sequences also as nested tuples and None.
 
     Raises:
-        CompileError: it is of something else.
+        CompileError: it has another type.
     """
     try:
         made = _in_tuples(given, has_sequences)

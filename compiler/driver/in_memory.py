@@ -1,4 +1,4 @@
-"""Writes models in memory to files that front ends can read."""
+"""Writes models in memory to temporary files, which the front ends read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["AnyModel", "file_of"]
 
 
 class ExportedProgram(Protocol):
-    """A `torch.export.ExportedProgram`, also for type checkers without PyTorch."""
+    """The interface of `torch.export.ExportedProgram`, for type checkers without PyTorch."""
 
     @property
     def graph_signature(self) -> Any: ...
@@ -31,18 +31,19 @@ class ExportedProgram(Protocol):
 
 
 class OnnxProgram(Protocol):
-    """A `torch.onnx.ONNXProgram`, likewise."""
+    """The interface of `torch.onnx.ONNXProgram`, for type checkers without PyTorch."""
 
     @property
     def model_proto(self) -> Any: ...
 
 
 AnyModel: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str] | ExportedProgram | OnnxProgram"
-"""An ONNX model in memory, its bytes or those of a TFLite model, a program of PyTorch, or the file of a model of any
-format."""
+"""An ONNX model in memory, the bytes of an ONNX or TFLite model, a program of PyTorch, or the path of a model of any
+format.
+"""
 
 _MAX_BYTES = 1 << 31
-"""Of a message of protobuf."""
+"""Maximum bytes of a protobuf message."""
 
 _WAYS = {
     "torch": "nnefc.torch.compile(module.eval(), example) compiles modules",
@@ -56,10 +57,12 @@ _WAYS = {
 
 
 def file_of(model: AnyModel) -> tuple[Path, TemporaryDirectory[str] | None]:
-    """The file of a model; and the folder that it is in if it had to be written, to be kept while it is read.
+    """Return the file of a model, and the temporary folder that has the file if it had to be written.
+
+    The caller keeps the folder until the model has been read.
 
     Raises:
-        CompileError: it is nothing that nnefc compiles, or cannot be written down.
+        CompileError: the object is not a model that nnefc compiles, or cannot be written.
     """
     if isinstance(model, str | os.PathLike):
         path = Path(model)
@@ -120,7 +123,7 @@ def _write_proto(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _decompressed(model: bytes) -> bytes:
-    """The bytes of a model that may be compressed with gzip."""
+    """Return the bytes of a model, decompressed if they are in gzip's format."""
     from nnefc.frontends.compressed import GZIP, largest_content, unpacked
 
     if not model.startswith(GZIP):
@@ -130,7 +133,11 @@ def _decompressed(model: bytes) -> bytes:
 
 
 def _check_complete_bytes(model: bytes) -> None:
-    """Checks the tensors of a serialized model; it is parsed only if the key of external data stands in it."""
+    """Check that a serialized model has no external data; it is parsed only if the key of external data occurs in it.
+
+    Raises:
+        ExternalDataError: as :func:`_check_complete`.
+    """
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -143,10 +150,10 @@ def _check_complete_bytes(model: bytes) -> None:
 
 
 def _check_complete(model: onnx.ModelProto) -> None:
-    """Refuses a model that refers to files next to it: a model in memory has no folder.
+    """Check that a model has no external data: a model in memory has no folder with further files.
 
     Raises:
-        ExternalDataError: the first tensor whose data is external.
+        ExternalDataError: for the first tensor with external data.
     """
     for tensor in _tensors(model):
         if tensor.data_location == tensor.EXTERNAL:
@@ -160,7 +167,9 @@ def _check_complete(model: onnx.ModelProto) -> None:
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """All tensors of a model: initializers and attributes, also of inner graphs, functions and trainings."""
+    """Yield all tensors of a model: initializers and attributes, in inner graphs, functions and training graphs as
+    well.
+    """
     graphs = [model.graph, *(g for step in model.training_info for g in (step.initialization, step.algorithm))]
     nodes = [node for function in model.functions for node in function.node]
     while graphs or nodes:
@@ -182,5 +191,5 @@ def _serialized(model: onnx.ModelProto) -> bytes:
 
 
 def _packages(kind: type) -> list[str]:
-    """Those that a type and those that it is derived from are defined in, its own first."""
+    """Return the packages that define a type and its base types, its own first."""
     return [one.__module__.partition(".")[0] for one in kind.__mro__]

@@ -1,11 +1,12 @@
-"""Gives a quantized network integer inputs and outputs, as programs for microcontrollers use them.
+"""Changes the float inputs and outputs of a quantized network to integers, as programs for microcontrollers use them.
 
     main(x: float32):                               main(x: int8):
         q = quantize(transpose(x), s, u)                q = transpose(x)
         …                                    →          …
         return dequantize(r, t, v)                      return r
 
-The scales and zero points go into the description of the library: a real number is `(integer - zero point) · scale`.
+The scales and zero points are stored in the description of the library: a real number is `(integer - zero point) ·
+scale`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["with_integer_io"]
 
 _MOVING = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
-"""What only moves elements, so that it may come before the quantization, or after the dequantization."""
+"""Operators that only move elements, so that they can be exchanged with the quantization after or the dequantization
+before them.
+"""
 
 
 def with_integer_io(network: Network, dtype: str) -> Network:
-    """A network whose inputs and outputs of float32 are integers of the type `dtype`; states stay as they are.
+    """Return the network with integers of the type `dtype` instead of float32 for its inputs and outputs; states are
+    not changed.
 
     Raises:
-        CompileError: an input is used otherwise than quantized to that type, or an output is computed otherwise.
+        CompileError: an input is used other than quantized to that type, or an output is not dequantized from it.
     """
     rewriter = _Rewriter(network, dtype)
     module = rewriter.transform()
@@ -38,8 +42,10 @@ def with_integer_io(network: Network, dtype: str) -> Network:
 
 
 class _Rewriter(Rewriter):
-    """Attributes:
-    scalings: of the inputs and outputs that are integers, by their names.
+    """Rewrites the main function.
+
+    Attributes:
+        scalings: scales and zero points of the integer inputs and outputs, by name.
     """
 
     def __init__(self, network: Network, dtype: str) -> None:
@@ -71,7 +77,7 @@ class _Rewriter(Rewriter):
         return params
 
     def _grids(self, name: str, first: relax.Var) -> list[Grid]:
-        """Returns the quantization parameters of everything computed from an input."""
+        """Return the quantization parameters of all tensors that are computed from an input."""
         grids, waiting = [], [first]
         while waiting:
             var = waiting.pop()
@@ -114,7 +120,7 @@ class _Rewriter(Rewriter):
         return relax.Tuple(fields)
 
     def _integer(self, name: str, expr: relax.Expr) -> relax.Expr:
-        """The integers that an output is dequantized from."""
+        """Return the integers that an output is dequantized from."""
         call = self.definition(expr)
         if is_call(call, *_MOVING):
             return self.builder.emit(

@@ -1,8 +1,8 @@
-"""Serializes reading and lowering of compilations that run on several threads.
+"""Serializes reading and lowering of compilations that run in several threads.
 
-TVM keeps the Relax functions that are being built on one stack for all threads, and deeply nested documents are read
-under limits of Python's that hold for the whole process. LLVM runs outside of the turns: the code of one network is
-generated while another is read and lowered.
+TVM has one stack for all threads of the Relax functions that are being built, and deeply nested documents are read
+under limits of Python that hold for the whole process. LLVM runs without the lock: code of one network is generated
+while another network is read and lowered.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _turn = threading.RLock()  # a front end may load a network for another
 
 @contextmanager
 def in_turn() -> Iterator[None]:
-    """Wait until no other thread is inside, and keep others out."""
+    """Hold the lock while the body runs."""
     with _turn:
         yield
 
 
 def _renew() -> None:
-    """In a forked child: the lock would stay held forever if another thread held it in the parent."""
+    """Replace the lock in a forked process: if another thread of the parent held it, it would never be released."""
     global _turn
     _turn = threading.RLock()
 

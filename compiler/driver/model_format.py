@@ -1,6 +1,6 @@
-"""Says which format a model has: by its first bytes, or by its file extension where they are ambiguous.
+"""Recognizes the format of a model by its content, or by the file extension if the content is ambiguous.
 
-Nothing here imports a front end or TVM.
+This module imports neither a front end nor TVM.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ __all__ = ["GGUF", "HUGGING_FACE", "NNEF", "ONNX", "PNNX", "TFLITE", "Format", "
 
 @dataclass(frozen=True)
 class Format:
-    """An exchange format and the module with its `load(path, **options) -> Network`.
+    """An exchange format.
 
-    `has_sequences` says whether inputs may be sequences, and absent; `has_documents` whether the front end makes a
-    document of NNEF of a model, and has `write(path, output, **options)`.
+    Attributes:
+        name: of the format.
+        module: the front end, with `load(path, **options) -> Network` and `outline(path, **options) -> Outline`.
+        has_sequences: whether inputs may be sequences, and absent.
+        has_documents: whether the front end converts models to NNEF documents, with `write(path, output, **options)`.
     """
 
     name: str
@@ -37,17 +40,17 @@ class Format:
     has_documents: bool = False
 
     def loader(self) -> Callable[..., Network]:
-        """The front end, imported when it is needed: each brings libraries of its own."""
+        """The front end's `load(path, **options) -> Network`, imported on demand."""
         load: Callable[..., Network] = import_module(self.module).load
         return load
 
     def outliner(self) -> Callable[..., Outline]:
-        """The front end's `outline(path, **options) -> Outline`."""
+        """The front end's `outline(path, **options) -> Outline`, imported on demand."""
         outline: Callable[..., Outline] = import_module(self.module).outline
         return outline
 
     def writer(self) -> Callable[..., None]:
-        """The front end's `write(path, output, **options)`, where it has documents."""
+        """The front end's `write(path, output, **options)`, if it has documents."""
         write: Callable[..., None] = import_module(self.module).write
         return write
 
@@ -59,14 +62,14 @@ GGUF = Format("GGUF", "nnefc.frontends.gguf", has_documents=True)
 TFLITE = Format("TFLite", "nnefc.frontends.tflite")
 HUGGING_FACE = Format("Hugging Face", "nnefc.frontends.huggingface", has_documents=True)
 _BY_SUFFIX = {".onnx": ONNX, ".param": PNNX, ".tflite": TFLITE}
-"""Every other name is NNEF's: a folder, an archive or a document."""
+"""The format by file extension; all other names are NNEF's: a folder, an archive or a document."""
 
 
 def format_of(path: Path) -> Format:
-    """The format of a model.
+    """Return the format of a model.
 
     Raises:
-        CompileError: there is no such file, or it is known to be something else; with the way to a model from it.
+        CompileError: there is no such file, or it is known not to be a model; the hint says how to make one of it.
     """
     if not path.exists():
         raise _missing(path)
@@ -90,11 +93,11 @@ def format_of(path: Path) -> Format:
 _MODEL_SUFFIXES = (".onnx", ".nnef", ".param", ".tgz", ".tar", ".gz", ".pt2", ".gguf", ".tflite")
 
 _LIBRARY_MAGIC = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\0asm", b"!<arch>", b"NNEFCWTS")
-"""First bytes of files that are made of models, by any name."""
+"""The first bytes of libraries and other files that are made from models."""
 
 
 def is_model(path: Path) -> bool:
-    """Returns whether a file or folder may be a model, and is not a library; no errors are raised."""
+    """Return whether a file or folder may be a model, and is not a library; raises no errors."""
     if path.is_dir():
         return (path / NNEF_DOCUMENT).is_file() or is_hugging_face(path)
     try:
@@ -106,7 +109,7 @@ def is_model(path: Path) -> bool:
 
 
 def _missing(path: Path) -> CompileError:
-    """With the file of a like name that may be meant."""
+    """Return the error for a missing file, with a file of a similar name as a hint."""
     try:
         names = [element.name for element in islice(path.parent.iterdir(), 10_000)]
     except OSError:

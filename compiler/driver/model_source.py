@@ -1,6 +1,6 @@
-"""Maps the variables of a network to the model's tensors and to the nodes they come from.
+"""Maps the variables of a network to the tensors and nodes of its model.
 
-conv1@1 = conv2d(x, W)       no tensor of the model: made on the way to one
+conv1@1 = conv2d(x, W)       not a tensor of the model, but an intermediate result
 conv1 = add(conv1@1, b)      the tensor conv1, of "'conv' in graph.nnef:12:5"
 """
 
@@ -31,9 +31,9 @@ class ModelTensor:
     """A tensor that a model computes.
 
     Attributes:
-        name: as the model calls it.
-        variable: the name of the variable that has it.
-        location: where the model computes it, as messages show it; empty if unknown.
+        name: in the model.
+        variable: the name of its variable in the network.
+        location: where the model computes it, as in messages; empty if unknown.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ModelTensor:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A network as a front end returns it, and the tensors of its model, in the order in which it computes them."""
+    """A network as its front end returns it, with the tensors of its model in the order in which they are computed."""
 
     network: Network
     tensors: tuple[ModelTensor, ...]
@@ -51,25 +51,23 @@ class ModelSource:
 
     @classmethod
     def read(cls, load: Callable[[], Network]) -> ModelSource:
-        """What `load` reads."""
+        """Call a front end's `load`, and return the network with the tensors of the model."""
         with recording() as found:
             network = load()
         return cls(network, tuple(_tensors(network, found)), found)
 
     def of(self, network: Network) -> ModelSource:
-        """The same model as another network, whose variables have the same names."""
+        """Return the same model with another network, whose variables have the same names."""
         known = set(_variables(network))
         kept = tuple(tensor for tensor in self.tensors if tensor.variable in known)
         return ModelSource(network, kept, self.recording)
 
     def operators(self) -> dict[str, str]:
-        """Returns the operators that compute tensors and intermediate results, by the names of their variables."""
+        """Return the operators that compute tensors and intermediate results, by variable."""
         return {name: operator_of(location) for name, location in self.locations().items()}
 
     def locations(self) -> dict[str, str]:
-        """Returns the locations in the model, as messages show them, of tensors and intermediate results, by variable
-        name.
-        """
+        """Return the locations in the model, as in messages, of tensors and intermediate results, by variable."""
         found: dict[str, str] = {}
         waiting: list[str] = []
         for binding in bindings_of(self.network.module["main"]):
@@ -81,7 +79,7 @@ class ModelSource:
         return found
 
     def returning(self, tensors: Sequence[ModelTensor]) -> Network:
-        """Returns the network with these tensors as its outputs instead of its own."""
+        """Return the network with the given tensors as outputs, instead of its own."""
         variables = _variables(self.network)
         return returning(self.network, lambda _: [variables[tensor.variable] for tensor in tensors])
 
@@ -106,7 +104,7 @@ def _all_variables(network: Network) -> list[str]:
 
 
 def operator_of(location: str) -> str:
-    """The operator in what messages call a location: `Conv` of "node 'a' (Conv)", `conv` of "'conv' in g.nnef:7:3"."""
+    """Return the operator in a location: `Conv` of "node 'a' (Conv)", `conv` of "'conv' in g.nnef:7:3"."""
     for pattern in (r"\(([^()]+)\)$", r"^the node (\S+)", r"^'([^']+)'"):
         found = re.search(pattern, location)
         if found is not None:
@@ -115,13 +113,13 @@ def operator_of(location: str) -> str:
 
 
 def application_of(recording: Recording, binding: relax.Binding) -> Application | None:
-    """The outermost operator that a binding was made for; None if it was not made for any."""
+    """Return the outermost operator for which a binding was made; None if there is none."""
     found = recording.applications.get(binding.var) or recording.applications.get(binding.value)
     return found[0][0] if found else None
 
 
 def _variables(network: Network) -> dict[str, relax.Var]:
-    """The variables of single tensors that a network may return, by their names."""
+    """Return the variables that a network may return, those of single tensors, by name."""
     main = network.module["main"]
     kept = list(main.body.body.fields)[len(network.outputs) :] if isinstance(main.body.body, relax.Tuple) else []
     taken = {field for field in kept if isinstance(field, relax.Var)}  # a library returns each once

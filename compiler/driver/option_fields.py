@@ -1,4 +1,4 @@
-"""Dataclass fields that are options: each is documented once and checked against its type.
+"""Makes fields of dataclasses options: each is documented once, and checked against its type.
 
 random_weights: int | None = documented("Model", "Seed for random values of weights whose file is missing.")
 """
@@ -31,27 +31,27 @@ __all__ = [
 ]
 
 GROUPS = ("Model", "Sizes", "Language models", "Precision", "Output", "Speed against size", "Debugging")
-"""The headings of options of the compiler, in their order."""
+"""The headings of the compiler's options, in order."""
 
 
 class UnknownOption(CompileError, TypeError):
-    """A keyword that is no option; a `TypeError` too, as for other functions of Python."""
+    """An unknown option; it is also a `TypeError`, as for any unknown keyword."""
 
 
 @dataclass(frozen=True)
 class Documentation:
-    """Documentation of one option.
+    """The documentation of an option.
 
     Attributes:
         group: its heading, one of `GROUPS`.
         meaning: sentences; text between backticks is the name of an option or a value.
-        command_line: how the value is written on the command line, where `meaning` does not say it.
-        python: the same for Python.
-        default_words: the default, where the field's default value does not say it.
-        choices: the values that it may have.
-        renamed: of values that were renamed, the current ones by the old ones, which are still taken.
+        command_line: how the value is written on the command line, if `meaning` does not say it.
+        python: how the value is written in Python, if `meaning` does not say it.
+        default_words: the default, if the field's default value does not say it.
+        choices: the accepted values.
+        renamed: old names of values, which are still accepted, and their new names.
         minimum: of a number.
-        flag: its name on the command line without dashes.
+        flag: its name on the command line without dashes, if it differs from the field's.
         common: whether `--help` shows it; `--help-all` shows all options.
     """
 
@@ -84,7 +84,7 @@ def documented(
     flag: str = "",
     common: bool = False,
 ) -> Any:
-    """Returns a field of a dataclass that is an option; the arguments are those of :class:`Documentation`."""
+    """Return a field of a dataclass that is an option; the arguments are those of :class:`Documentation`."""
     words = Documentation(group, meaning, command_line, python, default_words, choices, renamed, minimum, flag, common)
     return field(default=default, metadata={_KEY: words})
 
@@ -95,7 +95,7 @@ def option_fields(kind: type[Any]) -> dict[str, Field[Any]]:
 
 
 def documentation_of(option: Field[Any]) -> Documentation:
-    """Returns what users read of an option."""
+    """Return the documentation of an option."""
     found: Documentation = option.metadata[_KEY]
     return found
 
@@ -106,7 +106,7 @@ def flag_of(name: str, option: Field[Any]) -> str:
 
 
 def given_values(options: Any) -> dict[str, Any]:
-    """Returns the options of an object that differ from their defaults, and that are not empty."""
+    """Return the options of an object that are neither their defaults nor empty."""
     found = {name: (getattr(options, name), each.default) for name, each in option_fields(type(options)).items()}
     return {name: value for name, (value, default) in found.items() if not _is_default(value, default)}
 
@@ -118,7 +118,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _current_value(name: str, value: Any, renamed: Mapping[str, str]) -> Any:
-    """Returns the value of an option, with a warning in place of one that was renamed."""
+    """Return the value of an option; warn if it is an old name, and return the new one."""
     if not isinstance(value, str) or value not in renamed:
         return value
     warn_of_deprecation(f"{name} {value!r} is called {renamed[value]!r} now; the old name will go")
@@ -126,8 +126,10 @@ def _current_value(name: str, value: Any, renamed: Mapping[str, str]) -> Any:
 
 
 def check_options(options: Any) -> None:
-    """Checks the options of an object by their types, choices and minimums, and stores them as tuples and numbers of
-    Python; for `__post_init__`. None stands for the default.
+    """Check the options of an object against their types, choices and minimums, and store them as tuples and Python's
+    numbers.
+
+    It is called in `__post_init__`. None stands for the default.
 
     Raises:
         CompileError: a value is of a wrong type, not among the choices, or too small.
@@ -162,7 +164,7 @@ def _no_choice(name: str, value: str, choices: Sequence[str]) -> CompileError:
 
 
 def _bool(value: Any) -> bool:
-    """A boolean of Python or NumPy, or a number; no text, for "false" would be true."""
+    """Return a boolean of a boolean or number of Python or NumPy; texts are errors, since "false" would be true."""
     if isinstance(value, str | bytes | Sequence | Mapping):
         raise TypeError
     return bool(value)
@@ -175,7 +177,7 @@ def _float(value: Any) -> float:
 
 
 def _of(*types: type[Any]) -> Callable[[Any], Any]:
-    """Takes values of these types as they are."""
+    """Return a function that accepts values of these types."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, types):
@@ -186,7 +188,7 @@ def _of(*types: type[Any]) -> Callable[[Any], Any]:
 
 
 def _tuple_of(*types: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Takes sequences of values of these types, but no such value alone."""
+    """Return a function that converts sequences of values of these types to tuples; a single value is an error."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if isinstance(value, str | bytes | Mapping | os.PathLike):
@@ -234,7 +236,7 @@ def default_text(option: Field[Any]) -> str:
 
 
 def python_help(option: Field[Any]) -> str:
-    """Returns the documentation of an option for Python."""
+    """Return the documentation of an option in a Python docstring."""
     words = documentation_of(option)
     text = " ".join(filter(None, (words.meaning, words.python)))
     default = default_text(option)

@@ -1,4 +1,4 @@
-"""Exposes options as keyword arguments of functions, with types for type checkers, and builds option objects of them.
+"""Declares options as keyword arguments with types for type checkers, and builds option objects from keywords.
 
 def compile(model, target="llvm", **options: Unpack[CompileKeywords]): ...
 """
@@ -42,7 +42,7 @@ KINDS: Mapping[str, type[Any]] = {
     "precision": PrecisionOptions,
     "debug": DebugOptions,
 }
-"""The parts of :class:`CompileOptions` by the names of its fields."""
+"""The types of the parts of :class:`CompileOptions`, by field."""
 
 
 class ReadKeywords(TypedDict, total=False):
@@ -79,14 +79,14 @@ class LowerKeywords(ReadKeywords, total=False):
 
 
 class CompareKeywords(LowerKeywords, total=False):
-    """The options of `nnefc.compare`, besides its own."""
+    """The compiler's options of `nnefc.compare`."""
 
     calibrate: Calibration | None
     method: str
 
 
 class CompileKeywords(CompareKeywords, total=False):
-    """All options of a compilation but the target."""
+    """All options of a compilation except for the target."""
 
     fast: bool
     tokenizer: FilePath | None
@@ -107,16 +107,16 @@ class CompileKeywords(CompareKeywords, total=False):
 def compile_options(
     function: str, keywords: Mapping[str, Any], target: str = "llvm", among: type[Any] = CompileKeywords
 ) -> CompileOptions:
-    """Returns checked options.
+    """Return checked options.
 
     Args:
-        function: the function that has the keywords, for messages.
+        function: that has the keywords, for messages.
         keywords: the options by name.
         target: the machine to compile for.
-        among: the keywords that the function takes.
+        among: the keywords that the function accepts.
 
     Raises:
-        CompileError: an option is not known, of a wrong type or out of range, or does not fit another one.
+        CompileError: an option is unknown, of a wrong type or out of range, or conflicts with another one.
     """
     _check_names(function, keywords, tuple(among.__annotations__))
     parts = {
@@ -127,12 +127,16 @@ def compile_options(
 
 
 def read_options(function: str, keywords: Mapping[str, Any]) -> ReadOptions:
-    """Returns checked options of a function that reads a model; arguments and errors of :func:`compile_options`."""
+    """Return checked options of a function that reads a model; arguments and errors as in :func:`compile_options`."""
     return compile_options(function, keywords, among=ReadKeywords).read
 
 
 def _check_names(function: str, keywords: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuses names that are no options, with those that may be meant."""
+    """Check the names of options.
+
+    Raises:
+        UnknownOption: a name is unknown; the hint has similar names.
+    """
     for name in keywords:
         if name not in known:
             from difflib import get_close_matches

@@ -43,12 +43,12 @@ ShapeLike: TypeAlias = "SupportsIndex | str | Sequence[ShapeLike] | None"
 for an optional input that is absent."""
 
 Calibration: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | str | os.PathLike[str]"
-"""Values of all inputs by name, or an .npz file of them; several values along a first dimension."""
+"""Values of all inputs by name, or an .npz file with them; several samples are stacked along the first dimension."""
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
 
 AUTO, INT8 = "auto", "int8"
-"""Precisions that are chosen by trying, and by quantizing the network."""
+"""Special precisions: `auto` tries several ones, `int8` quantizes the network."""
 
 MINMAX = "minmax"
 FLOAT = "float"
@@ -441,9 +441,9 @@ class CompileOptions:
     observers: tuple[Observer, ...] = ()
 
     def __post_init__(self) -> None:
-        """Checks the target's type; what it means is read later.
+        """Check the type of the target, which is parsed later.
 
         Raises:
-            CompileError: it is no text.
+            CompileError: it is not a text.
         """
         check_options(self)

@@ -1,4 +1,4 @@
-"""Builds the programs of a library: the general one, its specializations, and one per ISA level."""
+"""Lowers the programs of a library: for each ISA level the general program and its specializations."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class IsaLevelPrograms:
 
     Attributes:
         manager: of the passes of its backend.
-        generator: has its kernels already.
-        programs: of the network, then those for some sizes.
+        generator: of its code; it already compiles the kernels.
+        programs: the general program, then the specializations.
     """
 
     manager: PassManager
@@ -47,16 +47,18 @@ def lowered_isa_levels(
     library_context: LibraryContext,
     generators: ExitStack,
 ) -> list[IsaLevelPrograms]:
-    """Returns the programs of each level, from the oldest processors on; all share one pool of constants.
+    """Return the programs of each ISA level, from the oldest processors on; all share one pool of constants.
 
-    A kernel that computes as one of an older level does, in vectors of the same registers, is that one. A level of
-    which this holds for everything is left out.
+    A kernel that is the same as that of an older level, with vectors in the same registers, is shared with it. A level
+    whose kernels are all shared is left out.
 
     Args:
+        network: the network for all sizes.
+        special: its specializations.
         managers: of the passes of each level's backend.
         profile: whether kernels are timed.
-        library_context: of each program, but for its symbol.
-        generators: where the code generators are entered, which begin to work at once; all with the same threads.
+        library_context: of each program, except for its symbol.
+        generators: enters the code generators, which compile in the background; all with the same threads.
     """
     levels: list[IsaLevelPrograms] = []
     compiled: dict[int, CompiledKernels] = {}
@@ -103,7 +105,7 @@ def _programs(
 
 
 def _are_equal(programs: Sequence[Lowered], others: Sequence[Lowered]) -> bool:
-    """Returns whether the programs of two levels call the same kernels with the same operands."""
+    """Return whether the programs of two levels call the same kernels with the same operands."""
     return all(
         program.plan.workspace_bytes == other.plan.workspace_bytes
         and tvm_ffi.structural_equal(

@@ -12,17 +12,17 @@ __all__ = ["Progress", "Silent", "Watched"]
 
 
 class Progress(Protocol):
-    """Called with the phases of a compilation as they begin and end."""
+    """A callback for the progress of a compilation."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Entered when the phase `name` begins, left when it ends; phases may be inside one another."""
+        """Return a context manager for the phase `name`; phases may be nested."""
 
     def kernels(self, done: int, count: int) -> None:
-        """Called, inside a phase, as kernels become code: how many have, of how many."""
+        """Called within a phase after kernels are compiled: `done` of `count` have their code."""
 
 
 class Silent:
-    """Takes it and does nothing."""
+    """Ignores the progress."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -32,7 +32,9 @@ class Silent:
 
 
 class Watched:
-    """Records the phases and passes them to the user's callback, whose exceptions are the user's own."""
+    """Passes the progress to the user's callback and records the current phases; exceptions of the callback are not
+    internal errors.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

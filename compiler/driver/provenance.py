@@ -17,15 +17,15 @@ _NNEF_SUFFIXES = {".nnef", ".dat", ".quant"}  # of the files in a model's folder
 
 
 def source_digest(model: Path, further: Iterable[str] = ()) -> str:
-    """`sha256:` and the digest of a model.
+    """Return `sha256:` and the digest of a model.
 
-    Of a model in one file it is the file's own; of several, as a document with the tensors next to it, that of the
-    lines `digest  name` that the command sha256sum prints for them, in the order of their names, which are relative to
-    the model's folder.
+    For a model in one file it is the digest of the file. For several files, such as a document with its tensors, it is
+    the digest of the lines `digest  name` that the command sha256sum prints for them, sorted by name; names are
+    relative to the model's folder.
 
     Args:
         model: as given to the compiler.
-        further: names of files next to the model that it may have read; those that are not there do not count.
+        further: names of files next to the model that it may have read; those that do not exist are ignored.
 
     Raises:
         CompileError: a file cannot be read.
@@ -49,10 +49,14 @@ def _files(model: Path) -> tuple[Path, list[str]]:
 
 
 _SETTLED = 2_000_000_000
-"""Nanoseconds since a file was written: coarser clocks of file systems do not notice that it is written again."""
+"""Nanoseconds after which a file's digest is cached: coarse clocks of file systems do not show that a file was
+written twice within that time.
+"""
 
 _known: dict[tuple[int, ...], str] = {}
-"""Digests of files by their states: a model is looked up in a cache by its digest, and compiled libraries have it."""
+"""Digests of files by their state (inode, size, time): a model is looked up in the cache by its digest, and its
+library contains the digest.
+"""
 
 
 def _digest(path: Path) -> str:

@@ -43,12 +43,12 @@ __all__ = ["QuantizationReport", "quantize"]
 
 @dataclass(frozen=True)
 class QuantizationReport:
-    """Accuracy loss of a quantized network.
+    """The loss of accuracy of a quantized network.
 
     Attributes:
-        layers: each one alone: the signal of its result to the noise that its quantization makes.
-        outputs: of the whole network in integers, on the same data: the root of the mean square of what differs from
-            floats, over that of the output, by name.
+        layers: the signal-to-noise ratio of each layer's result, if only this layer is quantized.
+        outputs: of the whole quantized network on the same data, by output: the root of the mean square error, relative
+            to that of the output.
     """
 
     layers: tuple[LayerNoise, ...]
@@ -133,7 +133,7 @@ def _is_onnx(output: Path) -> bool:
 
 
 def _names(network: Network, found: Recording) -> dict[str, str]:
-    """Returns the file's names of tensors by the names of the network's variables."""
+    """Return the model's names of tensors, by the network's variables."""
     params = network.module["main"].params
     names = {str(param.name): name for param, name in zip(params, network.inputs, strict=False)}
     for var, name in found.names.items():
@@ -142,7 +142,9 @@ def _names(network: Network, found: Recording) -> dict[str, str]:
 
 
 def _unsayable(model: Path, network: Network, found: Recording) -> tuple[str, ...]:
-    """Layers that are not nodes of the file, such as those that took in a factor of an activation."""
+    """Return the layers that are not nodes of the model's file, such as those into which a factor of an activation
+    was folded.
+    """
     names = _names(network, found)
     layers = {names.get(layer.name, layer.name): layer for layer in LayerGraph(simplified(network).module).layers}
     transposed = {name: layer.transposed for name, layer in layers.items()}
@@ -150,10 +152,10 @@ def _unsayable(model: Path, network: Network, found: Recording) -> tuple[str, ..
 
 
 def _write_onnx(model: Path, network: Network, found: Recording, plan: QuantizationPlan, output: Path) -> None:
-    """The file of the model, rounded.
+    """Write the model's file with `QuantizeLinear` and `DequantizeLinear` at the quantized layers.
 
     Raises:
-        CompileError: the model has layers that are not nodes.
+        CompileError: a quantized layer is not a node of the file.
     """
     graph = LayerGraph(simplified(network).module)
     names = _names(network, found)
@@ -186,7 +188,7 @@ def _compiled(network: Network) -> Any:
 
 
 def _errors(network: Network, narrow: Network, samples: Samples) -> dict[str, float]:
-    """Of the outputs that are floats, over all runs."""
+    """Return the relative root mean square error of each float output over all samples."""
     sums = {name: [0.0, 0.0] for name in network.outputs}
     pairs = zip(results(_compiled(narrow), samples), results(_compiled(network), samples), strict=True)
     for found, wanted in pairs:

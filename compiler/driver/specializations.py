@@ -1,11 +1,12 @@
-"""Chooses sizes of dynamic dimensions to specialize a library for, besides or instead of the general program.
+"""Chooses sizes of dynamic dimensions for which a library gets specialized programs, besides or instead of the general
+one.
 
-height=640,width=640      a program for these sizes, chosen when an input has them; it shares constants with the others
-S=1                       one in which other dimensions stay open
+height=640,width=640      a program for these sizes, run if an input has them; it shares constants with the others
+S=1                       a program in which other dimensions remain dynamic
 tg                        the sizes that the model gives this name
 
-Where dynamic sizes broadcast, the program for all sizes repeats what has a size of 1. A further one is for equal sizes,
-which it takes for one: it has the kernels of a network whose inputs give one name to both.
+If dynamic sizes are broadcast to each other, the general program repeats tensors whose size is 1. A further program
+assumes that the sizes are equal, and has the kernels of a network whose inputs use one name for both.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from nnefc.symbolic.named_formulas import Formula, evaluated, names_in
 __all__ = ["Given", "Specializations"]
 
 Given: TypeAlias = "Mapping[str, Any] | str"
-"""What a user gives: sizes by the names of dimensions, or the name of a scenario of the model."""
+"""A user's specialization: sizes by the names of dimensions, or the name of a scenario of the model."""
 
 Sizes: TypeAlias = "tuple[int | None, ...]"
-"""The sizes of the dynamic dimensions, in their order; None for those that stay open."""
+"""The sizes of the dynamic dimensions, in their order; None for those that remain dynamic."""
 
 
 @dataclass(frozen=True)
 class Specializations:
-    """Programs of a library for known sizes.
+    """The specialized programs of a library.
 
     Attributes:
         sizes: of the dynamic dimensions for each program.
         networks: with these sizes.
-        only: whether there is no program for other sizes.
-        zeros: formulas of the dynamic dimensions that must be 0, for each program.
+        only: whether there is no general program.
+        zeros: for each program, formulas of the dynamic dimensions that must be 0.
     """
 
     sizes: tuple[Sizes, ...] = ()
@@ -48,10 +49,16 @@ class Specializations:
 
     @classmethod
     def of(cls, given: Sequence[Given], only: bool, network: Network, read: Callable[..., Network]) -> Specializations:
-        """What a user wants of a network, which `read(fixed=SHAPES, fixed_dimensions=NAMES)` reads again so.
+        """Return the specializations that a user has given.
+
+        Args:
+            given: the user's specializations.
+            only: whether there is no general program.
+            network: the network for all sizes.
+            read: reads the network again, `read(fixed=SHAPES, fixed_dimensions=NAMES)`.
 
         Raises:
-            CompileError: names or sizes that the network does not have.
+            CompileError: the network does not have a dimension, or not such a size.
         """
         if only and not given:
             raise CompileError(
@@ -67,10 +74,12 @@ class Specializations:
 
     @classmethod
     def of_apart(cls, network: Network, read: Callable[..., Network]) -> Specializations:
-        """Programs for the sizes that a network need not be right for, alone and together.
+        """Return specializations for the single sizes for which a network need not be correct, and for their
+        combinations.
 
         Raises:
-            CompileError: one cannot be built, or has results of a higher rank than the network's, or other types.
+            CompileError: one cannot be built, or its results have other types or a higher rank than those of the
+                network.
         """
         names = list(network.apart)
         chosen = [part for count in range(len(names), 0, -1) for part in combinations(names, count)]
@@ -80,7 +89,9 @@ class Specializations:
         return made
 
     def following(self, others: Specializations, network: Network) -> Specializations:
-        """These after others that are for sizes apart; those that say one of these sizes come first of all."""
+        """Return these specializations after `others`, those of single sizes, except that those with all of the
+        single sizes come first.
+        """
         numbers = [number for number, each in enumerate(network.dynamic_dimensions) if each.name in network.apart]
         is_first = [all(sizes[number] is not None for number in numbers) for sizes in self.sizes]
         pairs = list(zip(self.sizes, self.networks, self.zeros, is_first, strict=True))
@@ -90,8 +101,11 @@ class Specializations:
         return replace(self, sizes=sizes, networks=networks, zeros=zeros)
 
     def with_equal(self, network: Network, read: Callable[[], Network]) -> Specializations:
-        """With a program for equal sizes, if any broadcast in a network; `read` reads it again with sizes that do so
-        as one. Without one where there are no such sizes, or where some are data-dependent and have no limit.
+        """Return the specializations with a program for equal sizes, if sizes of the network are broadcast to each
+        other.
+
+        There is none if the sizes are data-dependent without a bound. `read` reads the network again, with such sizes
+        as one dimension.
         """
         if (
             self.only
@@ -112,13 +126,13 @@ class Specializations:
 
 
 def _fits_into(part: Network, network: Network) -> bool:
-    """Returns whether the outputs of a network have the types of another one's, and no higher rank."""
+    """Return whether the outputs of `part` have the same types as those of `network`, and no higher rank."""
     pairs = zip(result_types(part.module["main"]), result_types(network.module["main"]), strict=True)
     return all(str(one.dtype) == str(other.dtype) and one.ndim <= other.ndim for one, other in pairs)
 
 
 def _differences(network: Network, part: Network) -> tuple[Formula, ...]:
-    """Returns the formulas that are zero where the sizes of two networks' inputs are equal; none if the dimensions do
+    """Return formulas that are zero if the inputs of `network` have the sizes of `part`; empty if the dimensions do
     not determine them.
     """
     found: dict[Formula, None] = {}
@@ -135,13 +149,15 @@ def _differences(network: Network, part: Network) -> tuple[Formula, ...]:
 
 
 def _checked(given: Sequence[Given], network: Network) -> tuple[Sizes, ...]:
-    """The sizes of the dynamic dimensions for each program of its own.
+    """Return the sizes of the dynamic dimensions for each specialization.
 
     Args:
-        given: `height,width` stands for both. Those that follow from others are not among them.
+        given: the user's specializations; `height,width` names both dimensions. Dimensions that are computed from
+            others have no size of their own.
+        network: the network for all sizes.
 
     Raises:
-        CompileError: names that are no dynamic dimensions', none at all, sizes out of their range.
+        CompileError: a name is not a dynamic dimension, there are no sizes, or one is out of range.
     """
     names = [dimension.name for dimension in network.dynamic_dimensions if dimension.formula is None]
     if given and not names:
@@ -152,7 +168,11 @@ def _checked(given: Sequence[Given], network: Network) -> tuple[Sizes, ...]:
 
 
 def _by_name(given: Given, network: Network) -> Mapping[str, Any]:
-    """The sizes of a scenario, where a user gives its name."""
+    """Return the sizes of a specialization, those of a scenario if its name is given.
+
+    Raises:
+        CompileError: the model has no scenario of this name.
+    """
     if not isinstance(given, str):
         return given
     if given not in network.scenarios:
@@ -200,7 +220,7 @@ def _size(given: Any) -> int:
 
 
 def _shapes_at(network: Network, sizes: Sizes) -> dict[str, tuple[int | DynamicSize, ...]]:
-    """The shapes of all inputs when the dynamic dimensions have these sizes."""
+    """Return the shapes of all inputs at the given sizes of the dynamic dimensions."""
     known = zip(network.dynamic_dimensions, sizes, strict=True)
     values = {d.var: size // d.multiple for d, size in known if size is not None}
     opened = [dimension for dimension in network.dynamic_dimensions if dimension.formula is None]
@@ -219,10 +239,10 @@ def _shapes_at(network: Network, sizes: Sizes) -> dict[str, tuple[int | DynamicS
 
 
 def _check_dynamic(part: Network, sizes: Sizes, network: Network) -> None:
-    """Refuses a program whose dynamic dimensions are not the expected ones of the network.
+    """Check that the dynamic dimensions of a specialization are those that its sizes leave dynamic.
 
     Raises:
-        CompileError: they are more, or some are known now, or equal.
+        CompileError: there are more, or some are known or equal.
     """
     left = {
         d.name for d, size in zip(network.dynamic_dimensions, sizes, strict=True) if size is None if d.formula is None

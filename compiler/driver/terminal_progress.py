@@ -22,11 +22,11 @@ _BAR, _NAMES = 20, 40
 """Columns of a bar, and of the name of a phase."""
 
 _OUTSIDE_BAR = 40
-"""Columns for what is next to a bar, which narrower terminals do not show."""
+"""Columns next to a bar; the bar is omitted on narrower terminals."""
 
 
 class _Words:
-    """The text of a spinner, which is computed whenever it is drawn."""
+    """The text of a spinner, computed whenever it is drawn."""
 
     def __init__(self, text: Callable[[], str]) -> None:
         self._text = text
@@ -36,7 +36,7 @@ class _Words:
 
 
 class _Notes(logging.Handler):
-    """Passes on what is written to the package's log while a phase runs."""
+    """Shows messages of the package's log while a phase runs."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
@@ -57,11 +57,11 @@ class _Notes(logging.Handler):
 
 
 class ProgressPhases:
-    """Prints one line a phase: its name and its seconds. Phases inside a phase are indented under it, after it.
+    """Prints one line per phase with its name and time; nested phases are indented, after the phase that contains them.
 
-    On a terminal the running phase shows as a spinner, with a bar of its kernels and its seconds; elsewhere only the
-    finished lines are written. What nnefc writes to its log meanwhile, such as why a phase takes long, is on a line of
-    its own.
+    On a terminal the current phase is shown by a spinner, with a bar of its kernels and its time; elsewhere only
+    complete lines are written. Messages of nnefc's log, such as why a phase takes long, are written on lines of their
+    own.
     """
 
     def __init__(self, console: Console) -> None:
@@ -74,7 +74,7 @@ class ProgressPhases:
 
     @property
     def seconds(self) -> float:
-        """Returns the seconds since the object was made."""
+        """The seconds since the object was made."""
         return time.perf_counter() - self._began
 
     @contextmanager
@@ -101,14 +101,14 @@ class ProgressPhases:
                 self._inner.clear()
 
     def _text(self, seconds: float) -> str:
-        """Returns what runs, from the outermost phase to the innermost one."""
+        """Return the names of the current phases, from the outermost to the innermost."""
         return f"{': '.join(self._running)}{self._done}, {seconds:.0f} s …"
 
     def _note(self, text: str) -> None:
         self._console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
 
     def kernels(self, done: int, count: int) -> None:
-        """Sets how many kernels of all have their code."""
+        """Set how many kernels have their code, and how many there are."""
         length = max(0, min(_BAR, self._console.width - _OUTSIDE_BAR))
         filled = length * done // max(count, 1)
         bar = f" {'━' * filled}{'╌' * (length - filled)}" if length else ""
@@ -121,7 +121,7 @@ class ProgressPhases:
 
 
 class BriefProgress(ProgressPhases):
-    """Shows the running phase only, and leaves no lines: for programs that compile while they run."""
+    """Shows the current phase only, and leaves no lines: for programs that compile while they run."""
 
     def __init__(self, console: Console, model: str) -> None:
         super().__init__(console)
@@ -138,9 +138,9 @@ class BriefProgress(ProgressPhases):
 
 
 def command_progress(verbose: bool = False) -> ProgressPhases | None:
-    """Returns what prints the phases of a command; None where stderr is no terminal, unless the command is verbose.
+    """Return the progress of a command; None if stderr is not a terminal, unless the command is verbose.
 
-    Where nothing is printed, rich is not imported.
+    Without a progress, rich is not imported.
     """
     if not (verbose or sys.stderr.isatty()):
         return None
@@ -150,7 +150,7 @@ def command_progress(verbose: bool = False) -> ProgressPhases | None:
 
 
 def session_progress(model: str) -> Progress | None:
-    """Returns what shows a session's compilation where stderr is a terminal and rich is installed; None elsewhere."""
+    """Return the progress of a session's compilation if stderr is a terminal and rich is installed, else None."""
     if not sys.stderr.isatty():
         return None
     try:

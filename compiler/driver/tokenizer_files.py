@@ -1,6 +1,7 @@
-"""Reads the tokenizer of a language model from a file of its own, for the option `tokenizer`.
+"""Reads the tokenizer of a language model from a separate file, for the option `tokenizer`.
 
-Front ends and tokenizers are imported where a tokenizer is given: their imports take as long as a small network.
+Front ends and tokenizers are imported only if that option is given: the imports take as long as compiling a small
+network.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["with_tokenizer"]
 
 
 def with_tokenizer(network: Network, file: str | os.PathLike[str] | None) -> Network:
-    """Returns the network with the tokenizer of a file; the network itself if there is none.
+    """Return the network with the tokenizer of a file; without a file, the network itself.
 
     Raises:
         CompileError: the file cannot be read, or its tokenizer is not supported.

@@ -1,4 +1,4 @@
-"""Replaces operators of PyTorch that its ONNX exporter translates wrongly, or not at all, by others."""
+"""Replaces operators of PyTorch that its ONNX exporter translates wrongly or not at all by equivalent ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SHIFTS = {
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Returns a program without the operators that PyTorch 2.14 and onnxscript 0.7 do not write as they are.
+    """Return a program without the operators that PyTorch 2.14 and onnxscript 0.7 do not export correctly.
 
-    Cross entropies lose their label smoothing; shifts of uint8 become those of int8, and others of two types are
-    errors; attention gives rows that are masked throughout the mean of all values, and takes neither dynamic numbers of
-    heads nor three dimensions; writing to a diagonal is an error.
+    Cross entropies with label smoothing would lose it; shifts of uint8 would become those of int8, and shifts of two
+    types are errors; attention would give fully masked rows the mean of all values, and supports neither dynamic
+    numbers of heads nor three dimensions; writing to a diagonal is an error.
     """
     used = {node.target for node in program.graph.nodes}
     if _ATEN.diagonal.default in used:
@@ -49,14 +49,16 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 
 _KEPT = (_ATEN.bitwise_left_shift, _ATEN.bitwise_right_shift)
-"""Shifts that the exporter knows, of tensors of one type."""
+"""Shifts that the exporter supports, for tensors of one type."""
 
 
 def _shifted(shift: Callable[..., torch.Tensor], kept: bool) -> Callable[..., torch.Tensor]:
-    """Returns a shift of tensors of one type, which is int32 for uint8, that has the type of the original one.
+    """Return a decomposition of a shift: it shifts tensors of one type, int32 for uint8, and converts the result to the
+    original type.
 
     Args:
-        kept: whether it is one of `_KEPT`, which stays as it is where that is so.
+        shift: the operator.
+        kept: whether it is one of `_KEPT`, which is not decomposed for tensors of one type.
     """
 
     def shifted(x: torch.Tensor | int, bits: torch.Tensor | int) -> Any:
@@ -83,9 +85,9 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Returns the attention of `torch.nn.functional.scaled_dot_product_attention`, whose arguments these are.
+    """Compute `torch.nn.functional.scaled_dot_product_attention`, whose arguments these are.
 
-    Weights of rows that are masked throughout are zero, as PyTorch computes them.
+    The weights of fully masked rows are zero, as in PyTorch.
     """
     if attn_mask is None and not enable_gqa and query.dim() == key.dim() == value.dim() == 4:
         return NotImplemented  # the operator is left as it is
@@ -103,7 +105,7 @@ def _attention(
 
 
 def _repeated(heads: torch.Tensor, count: int) -> torch.Tensor:
-    """Returns so many heads, each of the given ones several times in a row; heads are the third axis from the end."""
+    """Repeat each head so that there are `count`; heads are the third axis from the end."""
     *batch, own, length, width = heads.shape
     if isinstance(own, torch.SymInt) or isinstance(count, torch.SymInt):  # no shape says that one divides the other
         return heads.index_select(-3, torch.arange(count, device=heads.device) // (count // own))
@@ -112,7 +114,7 @@ def _repeated(heads: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _diagonal_scatter(x: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """Returns x with another diagonal: arguments as of `torch.diagonal_scatter`."""
+    """Return x with another diagonal; arguments as of `torch.diagonal_scatter`."""
     rows_last = x.movedim((dim1, dim2), (-2, -1))
     row, column = (torch.arange(size, device=x.device) for size in rows_last.shape[-2:])
     along = (row if offset >= 0 else column).clamp(max=source.shape[-1] - 1)

@@ -1,4 +1,4 @@
-"""Writes programs of PyTorch as ONNX models: exported programs, their files, and programs of the ONNX exporter."""
+"""Exports programs of PyTorch as ONNX models: exported programs, their files, and programs of the ONNX exporter."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["PROGRAM_SUFFIX", "check_functional", "is_program", "load_program", "
 PROGRAM_SUFFIX = ".pt2"
 
 _PICKLED = "Weights only load failed"
-"""In PyTorch's message on files with pickled objects."""
+"""The part of PyTorch's message by which files with pickled objects are recognized."""
 
 _COLORS = re.compile(r"\x1b?\[[0-9;]*m")
-"""Sequences that set colours of terminals, in messages of PyTorch."""
+"""Escape sequences for colors in messages of PyTorch."""
 
 _NO_TRANSLATION = re.compile(
     r"(?:No ONNX function found for|No decompositions registered for|^<bound method OpOverload\.name of )"
@@ -32,7 +32,7 @@ _NO_TRANSLATION = re.compile(
 )
 
 _CAUSE = re.compile(r"(?ms)^<class '[\w.]*?(\w+)'>: (.*?)(?:\n\s*\n|\Z)")
-"""The part of a message of the ONNX exporter that says what went wrong: `<class 'ValueError'>: the message`."""
+"""The part of the ONNX exporter's messages with the cause: `<class 'ValueError'>: the message`."""
 
 
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
@@ -46,7 +46,7 @@ def is_program(model: Any) -> bool:
 
 
 def load_program(path: Path) -> torch.export.ExportedProgram:
-    """Reads a file that `torch.export.save` wrote, of which no code is run.
+    """Read a file of `torch.export.save`, without running code from it.
 
     Raises:
         CompileError: PyTorch is not installed, or cannot read the file.
@@ -67,7 +67,9 @@ def load_program(path: Path) -> torch.export.ExportedProgram:
 
 @contextmanager
 def _weights_only() -> Iterator[None]:
-    """Makes PyTorch refuse pickled objects that are not tensors: loading others may run code of the file."""
+    """Make PyTorch refuse pickled objects other than tensors while the body runs: loading them may run code from the
+    file.
+    """
     before = os.environ.get(_FORCED)
     os.environ[_FORCED] = "1"
     try:
@@ -80,10 +82,10 @@ def _weights_only() -> Iterator[None]:
 
 
 def check_functional(program: Any) -> None:
-    """Refuses an exported program that writes values in place, which a model of ONNX cannot say.
+    """Check that an exported program does not write values in place, which ONNX cannot express.
 
     Raises:
-        CompileError: the names of these values.
+        CompileError: it does; the message names the values.
     """
     if hasattr(program, "model_proto"):
         return
@@ -97,15 +99,15 @@ def check_functional(program: Any) -> None:
 
 
 def write_onnx(program: Any, path: Path, name: str | None = None) -> None:
-    """Writes a program as an ONNX model, with large weights in a file next to it.
+    """Write a program as an ONNX model, with large weights in a file next to it.
 
     Args:
         program: an `ExportedProgram`, or an `ONNXProgram`.
         path: of the model.
-        name: what errors call it; None: by its type.
+        name: of the program in errors; None: its type.
 
     Raises:
-        CompileError: PyTorch cannot export the program, such as for an operator that its exporter does not know.
+        CompileError: PyTorch cannot export the program, for example because of an unsupported operator.
     """
     import torch
 
@@ -122,7 +124,9 @@ def write_onnx(program: Any, path: Path, name: str | None = None) -> None:
 
 
 def not_exported(name: str, error: BaseException) -> CompileError:
-    """Returns the error for a module that PyTorch cannot export: the operator at fault, or PyTorch's own reason."""
+    """Return the error for a module that PyTorch cannot export, with the operator that is the cause or PyTorch's own
+    message.
+    """
     causes = list(_causes(error))
     for cause in causes:
         found = _NO_TRANSLATION.search(_COLORS.sub("", str(cause)))
@@ -138,7 +142,7 @@ _HINT = "torch.export.export(module, inputs) says more"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields an error and what caused it, the first cause last."""
+    """Yield an error and its causes, the first cause last."""
     seen: set[int] = set()
     found: BaseException | None = error
     while found is not None and id(found) not in seen:
@@ -156,7 +160,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppresses the exporter's messages on itself and on packages that are not installed."""
+    """Suppress the exporter's messages about itself and about packages that are not installed."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
