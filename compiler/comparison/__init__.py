@@ -1,1 +1,3 @@
-"""Compares networks with a reference tensor by tensor, and finds the pass or kernel stage that causes a difference."""
+"""Compares networks with a reference tensor by tensor, and finds the pass or lowering stage that causes a
+difference.
+"""

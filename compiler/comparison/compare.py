@@ -44,11 +44,13 @@ Arrays = dict[str, Array]
 Inputs: TypeAlias = "Mapping[str, ArrayLike] | Callable[[Sequence[TensorDescription]], Mapping[str, ArrayLike]]"
 
 ENGINES = ("onnxruntime", "plain", "strict", "fp32", "tf32", "bf16", "fp16")
-"""What may be a reference."""
+"""The references."""
 
 _BOUNDS = {"tf32": 1e-2, "fp16": 1e-2, "bf16": 5e-2, INT8: 1e-1}
 _BOUND = 1e-3
-"""Of errors, over the largest value of a tensor: what rounding explains in networks of usual depth."""
+"""The default bound of errors, relative to the largest value of a tensor: rounding in networks of usual depth stays
+below it.
+"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class ComparedTensor:
     """A tensor of a model, and its difference from the reference.
 
     Attributes:
-        name: as the model calls it.
+        name: in the model.
         location: where the model computes it; empty for outputs.
         dtype, shape: of the reference.
         difference: from the reference.
@@ -71,19 +73,19 @@ class ComparedTensor:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Result of a comparison.
+    """The result of a comparison.
 
     Attributes:
         reference: what the results were compared with, one of `ENGINES`.
-        bound: what `Difference.relative` may be.
+        bound: the maximum of `Difference.relative`.
         tensors: in the order in which the network computes them.
-        outputs: of the library as it is without them.
-        left_out: tensors of the model that are known inside of kernels alone, or to one side alone.
-        wrong_pass: the first pass after which the outputs are wrong; None if they are right after all, or if it was
-            not asked for.
-        wrong_step: of a kernel, the first after which its results are wrong, if all passes are right and the backend
-            compares kernels.
-        asked_passes: whether somebody did.
+        outputs: of the library without further outputs for tensors.
+        left_out: tensors of the model that exist within kernels only, or that only one of the two engines computes.
+        wrong_pass: the first pass after which the outputs are wrong; None if there is none, or if passes were not
+            examined.
+        wrong_step: the first lowering stage after which the results of a kernel are wrong, if all passes are right and
+            the backend compares kernels.
+        asked_passes: whether the passes were examined.
     """
 
     reference: str
@@ -102,11 +104,11 @@ class Comparison:
 
     @property
     def first(self) -> ComparedTensor | None:
-        """The first that is not: of the tensors, or else of the outputs."""
+        """The first tensor that exceeds the bound, or else the first such output."""
         return next((t for t in (*self.tensors, *self.outputs) if not t.difference.relative <= self.bound), None)
 
     def record(self) -> dict[str, Any]:
-        """All of it as what JSON can say; numbers that are infinite are null."""
+        """Return the comparison as a JSON object; infinite numbers are null."""
         first = self.first
         return {
             "reference": self.reference,
@@ -143,28 +145,28 @@ def compare(
     passes: bool = False,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
-    """Runs a network and a reference on the same inputs, and compares all tensors that both compute.
+    """Run a network and a reference on the same inputs, and compare all tensors that both compute.
 
     Args:
         model: NNEF, ONNX, TFLite or PNNX.
         target: a machine whose code this one runs.
-        library: one that was compiled of the model, in place of the one that the further options describe; its
-            outputs alone are compared.
-        key: a public key, a PEM file: the library must have been signed by the private one.
-        inputs: arrays by the names of inputs, or a function that returns them, given what the inputs are. Those that
-            are missing are random.
-        seed: of the random ones.
-        reference: `onnxruntime`, which is the default for ONNX; `plain`, each operator by itself, which is the default
-            for other formats; `strict`, a library without anything that rounds otherwise than a direct sum, where
-            `plain` cannot be; or `fp32`, `bf16` and so on, a library in this precision.
-        max_error: how far a tensor may be from the reference, over its largest value: 1e-3 by default, more for
-            precisions other than `fp32`.
-        every: whether tensors are compared too that are known inside of kernels alone. Kernels end at them then.
+        library: a library that was compiled from the model, instead of compiling it with the options below; only its
+            outputs are compared.
+        key: a PEM file with a public key, by whose private key the library must be signed.
+        inputs: arrays by input name, or a function that returns them for the description of the inputs. Missing inputs
+            are random.
+        seed: of the random inputs.
+        reference: `onnxruntime`, the default for ONNX; `plain`, which evaluates each operator by itself, the default
+            for other formats; `strict`, a library without algorithms that round differently from a direct sum, where
+            `plain` is not possible; or `fp32`, `bf16` and so on, a library in this precision.
+        max_error: the bound of a tensor's difference from the reference, relative to its largest value: 1e-3 by
+            default, more for precisions other than `fp32`.
+        every: whether tensors within kernels are compared as well; kernels are split at them.
         passes: whether to find the first pass that makes outputs wrong, if they are.
         {options}
 
     Raises:
-        CompileError: as `nnefc.compile`; the reference does not take the model; inputs do not fit.
+        CompileError: as `nnefc.compile`; the reference does not support the model; inputs do not fit.
     """
     if reference is not None and reference not in ENGINES:
         raise CompileError(f"there is no reference {reference!r}", hint=f"choose one of {', '.join(ENGINES)}")
@@ -220,7 +222,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Whole:
-    """The network as users have it: its description, and how it is opened."""
+    """The network as users run it: its description, and how its library is opened."""
 
     description: LibraryDescription
     opened: Callable[[], Model]
@@ -248,7 +250,7 @@ class _Whole:
 
 
 def _inputs(found: LibraryDescription, given: Inputs | None, seed: int) -> Arrays:
-    """All inputs: those that are given, and random ones."""
+    """Return all inputs: the given ones, and random ones for the others."""
     asked = given(found.inputs) if callable(given) else given or {}
     arrays = {name: np.asarray(value) for name, value in asked.items()}
     names = [port.name for port in found.inputs]
@@ -270,10 +272,10 @@ def _reference(
     reading: ReadOptions,
     asked: str | None,
 ) -> tuple[str, Engine]:
-    """Returns the reference engine and its name.
+    """Return the reference engine and its name.
 
     Raises:
-        CompileError: it cannot be had for this model.
+        CompileError: the reference does not support this model.
     """
     is_onnx = format_of(model).name == "ONNX"
     if asked == "onnxruntime" or (asked is None and is_onnx and reading.entry is None):
@@ -296,7 +298,7 @@ def _reference(
 
 
 def _at_known_sizes(source: ModelSource, read: Callable[..., Network], arrays: Arrays) -> ModelSource:
-    """The network for the sizes of these inputs."""
+    """Return the network for the sizes of these inputs."""
     if not source.network.dynamic_dimensions:
         return source
     return ModelSource.read(partial(read, fixed={name: array.shape for name, array in arrays.items()}))
@@ -305,10 +307,10 @@ def _at_known_sizes(source: ModelSource, read: Callable[..., Network], arrays: A
 def _at_known_sizes_plainly(
     subject: ModelSource, read: Callable[..., Network], arrays: Arrays, precision: str | None
 ) -> Network:
-    """Returns the network, with known sizes, to be evaluated without schedules after each pass.
+    """Return the network with known sizes, whose program can be evaluated without schedules after each pass.
 
     Raises:
-        CompileError: it cannot be.
+        CompileError: it cannot.
     """
     if subject.network.dynamic_dimensions and precision == INT8:
         raise CompileError(
@@ -322,7 +324,7 @@ def _at_known_sizes_plainly(
 def _compared(
     own: Engine, reference: Engine, source: ModelSource, tensors: Sequence[ModelTensor]
 ) -> Iterator[ComparedTensor]:
-    """As many tensors at a time as memory holds."""
+    """Yield the comparison of each tensor, computing as many tensors at a time as fit in memory."""
     waiting = list(tensors)
     for group in returned_together([source.variable(tensor) for tensor in tensors]):
         part, waiting = waiting[: len(group)], waiting[len(group) :]

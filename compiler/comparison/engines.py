@@ -1,4 +1,4 @@
-"""Engines that compute a network's tensors: a library of nnefc, onnxruntime, or operator-by-operator evaluation."""
+"""Engines that compute a network's tensors: a library of nnefc, onnxruntime, or evaluation operator by operator."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Arrays = Mapping[str, Array]
 
 
 class Engine(Protocol):
-    """Computes the tensors of a network on one set of inputs."""
+    """Computes the tensors of a network for one set of inputs."""
 
     def knows(self, tensor: ModelTensor) -> bool:
-        """Returns whether it can say what is in a tensor."""
+        """Return whether the engine can compute a tensor."""
 
     def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
-        """What is in these tensors; later calls ask for later ones."""
+        """Return the values of tensors; calls ask for tensors in the order in which the network computes them."""
 
     def outputs(self) -> dict[str, Array]:
-        """The network's outputs by name; asked for after all tensors."""
+        """Return the network's outputs by name; called after all tensors."""
 
 
 def ran(model: Model, inputs: Arrays, dtypes: Sequence[str]) -> list[Array]:
-    """The outputs of a library, in their order; numbers that NumPy has no type for as float32.
+    """Run a library and return its outputs in their order; types that NumPy lacks are converted to float32.
 
     Raises:
         CompileError: the inputs do not fit, or the network's code fails.
@@ -52,7 +52,7 @@ def ran(model: Model, inputs: Arrays, dtypes: Sequence[str]) -> list[Array]:
 
 
 class Built:
-    """A network as a library of this compiler's computes it."""
+    """A network that is compiled to a library by this compiler."""
 
     def __init__(self, source: ModelSource, inputs: Arrays, compiled: Callable[[Network], Artifact]) -> None:
         self._source = source
@@ -61,15 +61,15 @@ class Built:
         self._known = {tensor.variable for tensor in source.tensors}
 
     def knows(self, tensor: ModelTensor) -> bool:
-        """Returns whether the network has it still: in integers some are gone."""
+        """Return whether the network has a tensor; a quantized network lacks some."""
         return tensor.variable in self._known
 
     def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
-        """By a library that returns these tensors alone."""
+        """Compile a library that returns these tensors only, and run it."""
         return list(self._results(self._source.returning(tensors)).values())
 
     def outputs(self) -> dict[str, Array]:
-        """By the library of the whole network."""
+        """Run the library of the whole network."""
         return self._results(self._source.network)
 
     def _results(self, network: Network) -> dict[str, Array]:
@@ -85,7 +85,7 @@ class Built:
 
 
 class Unfused:
-    """A network whose operators are computed one by one, by TVM and NumPy."""
+    """A network that is evaluated operator by operator, by TVM and NumPy."""
 
     def __init__(self, source: ModelSource, inputs: Arrays) -> None:
         network = source.network
@@ -97,23 +97,23 @@ class Unfused:
         self._run = UnfusedEvaluation(network.module, given, variables.values())
 
     def knows(self, tensor: ModelTensor) -> bool:
-        """Returns whether the network has it, at the sizes of the inputs."""
+        """Return whether the network has a tensor, at the sizes of the inputs."""
         return tensor.name in self._variables
 
     def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
-        """In one run, which goes on where it was."""
+        """Continue the evaluation up to these tensors."""
         return list(self._run.of([self._variables[tensor.name] for tensor in tensors]).values())
 
     def outputs(self) -> dict[str, Array]:
-        """At the end of that run."""
+        """Complete the evaluation."""
         return dict(zip(self._names, self._run.results(len(self._names)), strict=True))
 
 
 class Onnxruntime:
-    """A model as onnxruntime computes it, node by node: nothing is optimized.
+    """A model that onnxruntime computes node by node, without optimizations.
 
     Raises:
-        CompileError: it is not installed, or does not take the model.
+        CompileError: onnxruntime is not installed, or does not support the model.
     """
 
     def __init__(self, path: Path, inputs: Arrays) -> None:
@@ -142,15 +142,15 @@ class Onnxruntime:
         self._names = [info.name for info in model.graph.output]
 
     def knows(self, tensor: ModelTensor) -> bool:
-        """Returns whether it is a tensor of numbers that NumPy has, for onnxruntime."""
+        """Return whether onnxruntime computes a tensor, of a type that NumPy has."""
         return self._types.get(tensor.name, "").removeprefix("tensor") in _NUMBERS
 
     def values(self, tensors: Sequence[ModelTensor]) -> list[Array]:
-        """In a run that returns these tensors alone."""
+        """Run a model that returns these tensors only."""
         return self._run([tensor.name for tensor in tensors])
 
     def outputs(self) -> dict[str, Array]:
-        """Elements of sequences have names of their own, as a library has them; maps are left out."""
+        """Run the model. Elements of sequences get names of their own, as in a library; maps are left out."""
         found: dict[str, Array] = {}
         for name, value in zip(self._names, self._run(self._names), strict=True):
             if isinstance(value, list):
@@ -173,7 +173,7 @@ _NUMBERS = {
 
 
 def _given(name: str, type_: str, inputs: Arrays) -> Any:
-    """An input as onnxruntime takes it: of a sequence the list of its elements."""
+    """Return an input in the form of onnxruntime: for a sequence, the list of its elements."""
     if name in inputs and not type_.startswith("seq"):
         return inputs[name]
     return [inputs[f"{name}.{i}"] for i in range(len(inputs)) if f"{name}.{i}" in inputs]

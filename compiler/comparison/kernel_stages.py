@@ -1,7 +1,7 @@
-"""Finds the lowering stage that changes what a kernel computes, between its computation and its code.
+"""Finds the lowering stage that changes the results of a kernel: its schedule, or a pass over its statements.
 
-Each kernel of a network is run on the values that it has there: as it is before it has its schedule, by TVM's default
-pipeline, and again after each step that changes it: its schedule, then each pass over its statements.
+Each kernel of a network is run on its actual operands: first without a schedule, compiled by TVM's default pipeline,
+and then again after its schedule and after each pass that changes it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ __all__ = ["KernelStage", "kernel_stages"]
 Array = np.ndarray[Any, Any]
 
 _REPORTS = {"nnefc_iterations", "nnefc_kernel_error"}
-"""What kernels tell the runtime, which is not there."""
+"""Functions of the runtime that kernels call; they do not exist here."""
 
 
 @dataclass(frozen=True)
 class KernelStage:
-    """A step that changed a kernel.
+    """A stage that changed a kernel.
 
     Attributes:
         kernel: its name.
-        step: of its way.
-        difference: of its results from those of the computation without a schedule; the largest of all results.
-        is_integer: whether that result has integers, which rounding may have made.
+        step: the stage: the schedule, or the name of a pass.
+        difference: of the kernel's results from those without a schedule; the largest of all results.
+        is_integer: whether that result has integers, in which a difference may be due to rounding.
     """
 
     kernel: str
@@ -58,13 +58,12 @@ class KernelStage:
 def kernel_stages(
     network: Network, backend: Backend, inputs: Mapping[str, Array], strict: bool, memory_budget: float
 ) -> Generator[KernelStage, None, None]:
-    """Evaluates each kernel of a network after each lowering stage on these inputs, in the order of the network's
-    calls.
+    """Yield each stage that changes a kernel, with the difference of its results, in the order of the network's calls.
 
-    Kernels that need the runtime for more than to report an error are left out.
+    Kernels that need the runtime other than to report an error are left out.
 
     Args:
-        network: one that can be computed without fusion; see :func:`nnefc.comparison.passes.check_unfused`.
+        network: that can be evaluated without fusion; see :func:`nnefc.comparison.passes.check_unfused`.
     """
     given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
     with in_turn(), backend.target.host.to_tvm():
@@ -105,7 +104,7 @@ def _operands(module: tvm.IRModule, given: Sequence[Array]) -> dict[GlobalVar, l
 
 
 def _read_results(main: relax.Function) -> dict[GlobalVar, set[int]]:
-    """Returns which results of multi-result kernels are read; the others are scratch memory."""
+    """Return which results of kernels with several results are read; the others are scratch memory."""
     makers: dict[relax.Var, GlobalVar] = {}
     found: dict[GlobalVar, set[int]] = {}
     for binding in bindings_of(main):
@@ -165,7 +164,9 @@ def _run(
     compiled: ObjectCompiler | None,
     backend: Backend,
 ) -> list[Array]:
-    """Returns the results of a kernel after any pass, compiled by the passes over objects, or else by TVM's default."""
+    """Return the results of a kernel after a pass, compiled by the backend's remaining passes, or else by TVM's
+    default pipeline.
+    """
     func = func.without_attr("calling_conv").with_attr("global_symbol", "main")
     if compiled is not None:
         library = compiled.loaded([func])
@@ -185,7 +186,7 @@ def _run(
 
 
 def _address(tensor: tvm.runtime.Tensor) -> int:
-    """Returns the address of its first element."""
+    """Return the address of a tensor's first element."""
     array = np.from_dlpack(tensor)
     return int(array.ctypes.data)
 

@@ -11,12 +11,12 @@ __all__ = ["computed_names", "with_outputs"]
 
 
 def computed_names(model: onnx.ModelProto) -> list[str]:
-    """The results of the nodes of a model's graph, in their order; those of nodes in bodies are not among them."""
+    """Return the results of the nodes in a model's main graph, in their order."""
     return list(dict.fromkeys(name for node in model.graph.node for name in node.output if name))
 
 
 def with_outputs(model: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
-    """A copy of a model with these tensors as further outputs; their types are left for its reader to find."""
+    """Return a copy of a model with further outputs, whose types are left to be inferred."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     own = {info.name for info in made.graph.output}

@@ -1,4 +1,4 @@
-"""Finds the graph pass that changes what a network computes, by evaluating the program after each pass."""
+"""Finds the graph pass that changes what a network computes, by evaluating the program after passes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["check_unfused", "first_wrong_pass", "outputs_after_each"]
 Array = np.ndarray[Any, Any]
 
 IsRight = Callable[[Mapping[str, Array]], bool]
-"""Whether these are the network's outputs."""
+"""Whether the outputs, by name, are those of the network."""
 
 
 def check_unfused(network: Network) -> None:
-    """Refuse a network that cannot be computed after each pass.
+    """Check that a network can be evaluated after each pass.
 
     Raises:
         CompileError: it needs the compiler's runtime.
@@ -41,10 +41,11 @@ def check_unfused(network: Network) -> None:
 def outputs_after_each(
     network: Network, backend: Backend, inputs: Mapping[str, Array], strict: bool, memory_budget: float
 ) -> Iterator[tuple[str, Mapping[str, Array]]]:
-    """The network's outputs after each pass that changes it, by the name of the pass; first those of "network".
+    """Yield the network's outputs after each pass that changes it, with the name of the pass; first those before all
+    passes, as "network".
 
     Args:
-        network: see :func:`check_unfused`.
+        network: as for :func:`check_unfused`.
     """
     with in_turn(), backend.target.host.to_tvm():
         for name, module in _after_each(network, backend, strict, memory_budget):
@@ -59,15 +60,15 @@ def first_wrong_pass(
     strict: bool,
     memory_budget: float,
 ) -> str | None:
-    """The first pass after which the network gives other outputs; `network` is what its front end made.
+    """Return the first pass after which the network has wrong outputs, by bisection.
 
-    The passes are halved again and again: what is wrong after one is taken to be so after all that follow.
+    The bisection assumes that outputs that are wrong after a pass remain wrong after all later ones.
 
     Args:
-        network: see :func:`check_unfused`.
+        network: as the front end returns it; see :func:`check_unfused`.
 
     Returns:
-        the name of the pass; "network" if what the front end made is wrong already; None if no pass is at fault.
+        the name of the pass; "network" if the outputs are wrong before all passes; None if they are right after all.
     """
     with in_turn(), backend.target.host.to_tvm():
         modules = _after_each(network, backend, strict, memory_budget)
@@ -84,7 +85,7 @@ def first_wrong_pass(
 def _outputs(
     network: Network, module: tvm.IRModule, backend: Backend, inputs: Mapping[str, Array]
 ) -> Mapping[str, Array]:
-    """Returns the outputs of the network's module after a pass."""
+    """Return the outputs of a module after a pass."""
     given = [*(inputs[name] for name in network.inputs), *(state.initial for state in network.states)]
     found = UnfusedEvaluation(module, given, own=backend.computations).results(len(network.outputs))
     return dict(zip(network.outputs, found, strict=True))
@@ -93,7 +94,9 @@ def _outputs(
 def _after_each(
     network: Network, backend: Backend, strict: bool, memory_budget: float
 ) -> Sequence[tuple[str, tvm.IRModule]]:
-    """Returns the program after each pass that changes it, by the name of the pass; that of the front end is first."""
+    """Yield the module after each pass that changes it, with the name of the pass; the front end's module is the
+    first.
+    """
     modules: list[tuple[str, tvm.IRModule]] = [("network", network.module)]
 
     def observe(run: PassRun) -> None:

@@ -1,7 +1,7 @@
 """Evaluates a network operator by operator, without any pass, schedule or memory plan: a slow and simple reference.
 
-Each operator is a kernel of TVM's own, as it comes, or a matrix product of NumPy's. What is computed is kept for as
-long as something needs it.
+Each operator runs as a kernel of TVM without a schedule, or as a matrix product of NumPy. Results are kept as long as a
+later operator needs them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["UnfusedEvaluation", "cannot_be_unfused", "one_by_one"]
 Array = np.ndarray[Any, Any]
 
 _TOGETHER = 48
-"""Bindings that are compiled together."""
+"""The number of bindings that are compiled together."""
 
 
 def cannot_be_unfused(network: Network) -> str | None:
-    """Why a network cannot be computed without the compiler's runtime; None if it can."""
+    """Return why a network cannot be evaluated without the compiler's runtime; None if it can."""
     main = network.module["main"]
     if any(control_index(binding.value) is not None for binding in bindings_of(main)):
         return "it has choices or loops"
@@ -45,14 +45,14 @@ def cannot_be_unfused(network: Network) -> str | None:
 
 
 class _OneByOne:
-    """A machine without vectors."""
+    """The description of a machine without vectors."""
 
     def lanes(self, dtype: str) -> int:
         return 1
 
 
 def one_by_one(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel without a schedule, as TVM makes code of it."""
+    """Return a kernel without a schedule, which TVM can compile."""
     return fill_border(schedule_of(kernel), _OneByOne()).without_attr("global_symbol")
 
 
@@ -60,10 +60,10 @@ class UnfusedEvaluation:
     """Evaluates a module binding by binding.
 
     Args:
-        module: of Relax, before or after any pass; all sizes are known.
-        inputs: of `main`, in their order, states among them.
-        wanted: names of variables that will be asked for, besides the results.
-        own: what the backend has computations of its own for.
+        module: of Relax, before or after any pass, with known sizes.
+        inputs: of `main`, in their order, states included.
+        wanted: the names of variables that will be asked for, in addition to the results.
+        own: operators that the backend computes in its own way.
     """
 
     def __init__(
@@ -89,7 +89,9 @@ class UnfusedEvaluation:
         self._wanted = {binding.var for binding in self._bindings if str(binding.var.name) in set(wanted)}
 
     def of(self, names: Collection[str]) -> dict[str, Array]:
-        """The values of variables, which are asked for in their order; each may be asked for once."""
+        """Evaluate up to some variables and return their values; each variable can be asked for once, in the
+        module's order.
+        """
         locations = {str(binding.var.name): location for location, binding in enumerate(self._bindings)}
         self._go_on(max((locations[name] + 1 for name in names), default=0))
         found = {}
@@ -100,12 +102,12 @@ class UnfusedEvaluation:
         return found
 
     def results(self, count: int) -> list[Array]:
-        """The first results of `main`."""
+        """Return the first `count` results of `main`."""
         self._go_on(len(self._bindings))
         return [value.numpy() for value in self._value(self._main.body.body)[:count]]
 
     def _uses(self) -> dict[relax.Var, int]:
-        """The last binding that reads each variable; results are kept to the end."""
+        """Return the index of the last binding that reads each variable; results are kept to the end."""
         last = dict.fromkeys(self._main.params, -1)
         last |= {binding.var: location for location, binding in enumerate(self._bindings)}
         for location, binding in enumerate(self._bindings):

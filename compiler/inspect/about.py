@@ -1,4 +1,4 @@
-"""Says of a network or a library what a page shows before a box is chosen: interface, sizes, metadata."""
+"""Collects the facts about a network or library that a page shows at first: interface, sizes, metadata."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 __all__ = ["Fact", "about_rows", "bytes_text", "range_words"]
 
 Fact = tuple[str, str]
-"""A name and a text of several lines."""
+"""A name, and a text of one or several lines."""
 
 _MAX_METADATA = 30
 _MAX_TEXT = 300
 _NO_LIMIT = 1 << 28
-"""A max from this value on means that the size is unlimited."""
+"""A maximum from this value on counts as unlimited."""
 
 
 class _Tensor(Protocol):
@@ -33,12 +33,12 @@ def about_rows(
     dimensions: Iterable[tuple[str, int, int]],
     metadata: Mapping[str, str],
 ) -> tuple[Fact, ...]:
-    """Returns the facts of a network.
+    """Return the facts about a network.
 
     Args:
-        head: what comes first, such as its name.
+        head: facts that come first, such as its name.
         inputs, outputs, states: its interface.
-        dimensions: names, min and max of dynamic dimensions.
+        dimensions: name, minimum and maximum of each dynamic dimension.
         metadata: of the model.
     """
     rows = [*head, ("inputs", _tensors(inputs)), ("outputs", _tensors(outputs)), ("states", _tensors(states))]
@@ -48,12 +48,12 @@ def about_rows(
 
 
 def range_words(name: str, minimum: int, maximum: int) -> str:
-    """Returns the sizes that a dimension may have: `batch: 1 to 64`."""
+    """Return the range of a dynamic dimension: `batch: 1 to 64`."""
     return f"{name}: {minimum:,} {'or more' if maximum > _NO_LIMIT else f'to {maximum:,}'}"
 
 
 def bytes_text(count: int) -> str:
-    """Returns bytes in binary units: `96.0 MiB`."""
+    """Format bytes in binary units: `96.0 MiB`."""
     size, unit = float(count), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1024:

@@ -1,7 +1,7 @@
 """Computes a network's parameters, multiply-adds and memory from its Relax function.
 
 The numbers are those of the network as its front end returns it, before any pass: batch normalizations are already
-scales and shifts, nothing is fused yet. Where sizes are open, they are those of size hints.
+converted to scales and shifts, but nothing is fused. Dynamic dimensions have their size hints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VIEWS = {"relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"
 
 @dataclass(frozen=True)
 class BoundaryTensor:
-    """An input or output of a network; dynamic sizes are names of dimensions, or formulas of them."""
+    """An input or output of a network; dynamic sizes are names of dimensions, or formulas of these."""
 
     name: str
     dtype: str
@@ -36,17 +36,18 @@ class BoundaryTensor:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Summary of a network's contents.
+    """The summary of a network.
 
     Attributes:
-        parameters: elements of all trained values and other constants; one that is used twice counts once.
+        parameters: elements of all trained values and other constants, each constant once.
         parameter_bytes: the same in bytes.
-        multiply_adds: of convolutions and matrix products, for one run: with the greater number of a choice's branches,
-            and with one iteration of a loop that does not know how many it has.
-        live_bytes: the largest sum of the activations that are alive at one time. An activation lives from the
-            operation that computes it to the last that reads it, inputs from the start, outputs to the end.
-        dimensions: what is open.
-        metadata: what the model says of itself.
+        multiply_adds: of convolutions and matrix products in one run: for If the maximum of both branches, for loops
+            with an unknown trip count one iteration.
+        live_bytes: the maximum memory of the activations that are live at the same time. An activation is live from the
+            operation that computes it to the last one that reads it; inputs from the start, outputs to the end.
+        inputs, outputs: of the network.
+        dimensions: the dynamic dimensions.
+        metadata: of the model.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Inspection:
 
 
 def inspect_network(network: Network) -> Inspection:
-    """Count what is in `network`; nothing is changed."""
+    """Return the summary of a network."""
     with ranges(network.ranges):
         return _inspected(network)
 
@@ -88,7 +89,7 @@ def _inspected(network: Network) -> Inspection:
 
 
 def _count(part: Network | Body, constants: dict[tvm.ir.GenericConst, None]) -> int:
-    """Add the constants of a network or of a body in it; returns its multiply-adds."""
+    """Add the constants of a network or an inner body to `constants`; return its multiply-adds."""
     function, total = part.module["main"], 0
     constants |= dict.fromkeys(_constants(function))
     for binding in bindings_of(function):
@@ -116,7 +117,7 @@ def _tensor(network: Network, name: str, ty: relax.TensorType) -> BoundaryTensor
 
 
 def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
-    """Every constant once."""
+    """Return the constants of a function, each once."""
     found: dict[tvm.ir.GenericConst, None] = {}
 
     def visit(node: relax.Expr) -> None:
@@ -128,12 +129,12 @@ def _constants(function: relax.Function) -> list[tvm.ir.GenericConst]:
 
 
 def _sizes(tensor: relax.TensorType) -> tuple[int, ...]:
-    """Returns the shape for cost counts, with size hints for dynamic dimensions."""
+    """Return the shape for cost counts, with size hints for dynamic dimensions."""
     return tuple(map(size_hint, dimensions(tensor.shape.values)))
 
 
 def _bytes(value: tvm.ir.Type) -> int:
-    """The bytes of a tensor, or of all the tensors of a tuple."""
+    """Return the bytes of a tensor, or of all tensors of a tuple."""
     match value:
         case relax.TupleType():
             return sum(map(_bytes, value.fields))
@@ -157,9 +158,14 @@ def _multiply_adds(call: relax.Call) -> int:
 
 
 def _products_of_filter(shape: tuple[int, ...], call: relax.Call, filter: relax.TensorType, channel: str) -> int:
-    """Every element of `shape` meets every element of the filter that belongs to its channel.
+    """Return the multiply-adds of a convolution: each element of `shape` is multiplied by all elements of the filter
+    that belong to its channel.
 
-    `shape` is the output of a convolution, `channel` "O", or the input of a transposed one, `channel` "I".
+    Args:
+        shape: of the output, or for a transposed convolution of the input.
+        call: the convolution.
+        filter: the type of the filter.
+        channel: the axis of the filter for the channel of `shape`: "O", or for a transposed convolution "I".
     """
     sizes = _sizes(filter)
     own = sizes[str(call.attrs.kernel_layout).index(channel)]
@@ -167,9 +173,9 @@ def _products_of_filter(shape: tuple[int, ...], call: relax.Call, filter: relax.
 
 
 def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
-    """The largest sum of activations alive at once, with those parameters that are its `own`.
+    """Return the maximum memory of activations that are live at the same time, with the parameters `own` included.
 
-    Time 0 is before the first operation; one unit an operation.
+    Times are numbers of operations; 0 is before the first one.
     """
     function = part.module["main"]
     owners = {param: (param,) for param in function.params}  # whose memory a variable's value is in
@@ -203,12 +209,12 @@ def _live_bytes(part: Network | Body, own: list[relax.Var]) -> int:
 
 
 def _tensors_of(value: relax.Expr) -> list[relax.Var]:
-    """The variables in an expression, without those of dynamic sizes."""
+    """Return the variables in an expression, except for those of dynamic sizes."""
     return [var for var in relax.analysis.free_vars(value) if not isinstance(var.ty, tvm.ir.PrimType)]
 
 
 def _has_own_memory(value: relax.Expr) -> bool:
-    """Returns whether a value is computed again: a call that is no view, and no part, tuple or other name of what there
-    is.
+    """Return whether a value needs memory of its own: it is a call other than a view, not a part, a tuple or another
+    name of existing values.
     """
     return isinstance(value, relax.Call) and not (isinstance(value.op, tvm.ir.Op) and str(value.op.name) in _VIEWS)

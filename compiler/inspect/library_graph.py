@@ -1,6 +1,6 @@
-"""Builds the kernel graph of a library from the workspace ranges that its metadata lists for each kernel's operands.
+"""Builds the kernel graph of a library from the workspace ranges of each kernel's operands in its description.
 
-workspace  0 ........ 4096 ........ 8192      conv1 writes 0 to 4096, pool1 reads 0 to 4096: a line between them
+workspace  0 ........ 4096 ........ 8192      conv1 writes 0 to 4096, pool1 reads 0 to 4096: an edge between them
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ __all__ = ["Lifetime", "about_library", "graph_of_library", "lifetimes", "title_
 
 _MAX_NAMES = 12
 _FAR = 1 << 44
-"""Bytes: a limit above says nothing but that dimensions have none."""
+"""Bytes from which a limit of the workspace counts as unlimited, because dimensions have no maximum."""
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Bytes of the workspace from the kernel that writes them to the last one that reads them, by their numbers."""
+    """A range of bytes in the workspace, from the number of the kernel that writes them to that of the last one that
+    reads them.
+    """
 
     offset: int
     bytes: int
@@ -32,19 +34,19 @@ class Lifetime:
 
 
 def title_of(kernel: KernelDescription) -> str:
-    """The operators of the model that a kernel computes, or its own name."""
+    """Return the operators of the model that a kernel computes, or its own name."""
     return " + ".join(kernel.operators) or kernel.kernel
 
 
 def graph_of_library(
     found: LibraryDescription, weights: Sequence[float] | None = None, shares: Sequence[float] | None = None
 ) -> BoxGraph:
-    """A box for each kernel, in the order of their calls, with the network's inputs and outputs.
+    """Return a graph with a box for each kernel, in the order of their calls, and the network's inputs and outputs.
 
     Args:
-        found: of a library that was compiled with --profile; others do not describe their kernels.
-        weights: of the bar of each kernel, from 0 to 1.
-        shares: of the time, for each kernel.
+        found: the description of a library that was compiled with --profile; others do not describe their kernels.
+        weights: the length of each kernel's bar, from 0 to 1.
+        shares: each kernel's share of the run time.
     """
     nodes: list[Node] = []
     memory = _Memory()
@@ -74,7 +76,7 @@ def graph_of_library(
 
 
 def about_library(found: LibraryDescription) -> tuple[Fact, ...]:
-    """Returns what a library says of itself: target, memory, interface, metadata."""
+    """Return the facts about a library: target, memory, interface, metadata."""
     head = [("network", found.model), ("target", found.target), ("compiled by", found.compiler)]
     head += [("constants", bytes_text(found.constant_bytes)), ("workspace", workspace_text(found))]
     dimensions = [(each.name, each.minimum, each.maximum) for each in found.dimensions]
@@ -82,7 +84,7 @@ def about_library(found: LibraryDescription) -> tuple[Fact, ...]:
 
 
 def workspace_text(found: LibraryDescription) -> str:
-    """Returns the memory between kernels; with dynamic dimensions at size hints, and at most."""
+    """Return the memory between kernels; with dynamic dimensions, at size hints and at the maximum."""
     if not found.is_dynamic:
         return bytes_text(found.workspace_bytes)
     hint, maximum = found.dynamic_workspaces
@@ -92,7 +94,7 @@ def workspace_text(found: LibraryDescription) -> str:
 
 
 def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
-    """Returns the lifetimes of workspace buffers whose locations are known at compile time."""
+    """Return the lifetimes of workspace buffers whose offsets are known at compile time."""
     written: list[tuple[OperandDescription, int]] = []
     last: list[int] = []
     memory = _Memory()
@@ -132,24 +134,24 @@ _WHOLE = 1 << 62
 
 
 def _bytes(operand: OperandDescription) -> int:
-    """Returns the size of an operand; for inputs and outputs of dynamic size, all bytes."""
+    """Return the bytes of an operand; for inputs and outputs of dynamic size, a range of all bytes."""
     return operand.bytes or _WHOLE
 
 
 class _Memory:
-    """Tracks the last writer of each byte."""
+    """Tracks which kernel has last written each byte."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, int], list[tuple[int, int, int]]] = {}  # begin, end, who; apart, in order
 
     def read(self, operand: OperandDescription) -> Iterator[int]:
-        """Who wrote what is read, each once."""
+        """Yield the kernels that wrote the bytes of an operand, each once."""
         if operand.offset is not None:
             first, last = self._overlap(operand)
             yield from dict.fromkeys(who for _, _, who in self._parts.get(self._key(operand), [])[first:last])
 
     def write(self, operand: OperandDescription, who: int) -> None:
-        """Note it; what was there in part before stays for the rest."""
+        """Set the writer of an operand's bytes; parts that the operand overlaps are divided."""
         if operand.offset is None or (operand.base == "workspace" and not operand.bytes):
             return
         parts = self._parts.setdefault(self._key(operand), [])
@@ -160,7 +162,7 @@ class _Memory:
         parts[first:last] = [*left, (begin, end, who), *right]
 
     def _overlap(self, operand: OperandDescription) -> tuple[int, int]:
-        """The parts that an operand overlaps, from the first to before the last."""
+        """Return the range of indices, its end excluded, of the parts that an operand overlaps."""
         parts = self._parts.get(self._key(operand), [])
         begin = operand.offset or 0
         first = max(0, bisect_right(parts, (begin, 1 << 63, 0)) - 1)

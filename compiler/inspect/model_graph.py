@@ -1,7 +1,7 @@
-"""Builds the graph of a network for viewing, as read from the model and after passes.
+"""Builds the graph of a network for viewing, as read from the model or after passes.
 
-A box is what the model calls an operator, with all that the network became of it, or a call of a kernel with the
-tensors that it computes. What is inside of choices and loops is a graph of its own.
+A box is an operator of the model, with all operations of the network that it became; or a call of a kernel, with the
+tensors that it computes. Bodies of If and loops are separate graphs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_OPERATORS = 12
 
 
 def graphs_of_model(source: ModelSource) -> list[BoxGraph]:
-    """The network as its model says it: the whole, then what is in its choices and loops."""
+    """Return the graph of a network as in its model, and then those of the bodies in it."""
     recording = source.recording
     names = _Known(recording.names)
 
@@ -59,7 +59,7 @@ def graphs_of_model(source: ModelSource) -> list[BoxGraph]:
 
 
 def graphs_of_passes(network: Network, title: str) -> list[BoxGraph]:
-    """The network after passes: a box for each operator of Relax and each call of a kernel."""
+    """Return the graph of a network after passes: a box for each operator of Relax and each call of a kernel."""
 
     def labelled(group: _Group) -> None:
         call = next(b for b in group.bindings)
@@ -73,7 +73,7 @@ def graphs_of_passes(network: Network, title: str) -> list[BoxGraph]:
 
 
 class _Known(Generic[_Fact]):
-    """What is known of variables; of one that was made again, with other sizes, by its name."""
+    """Facts about variables; for a variable that was rebuilt with other sizes, found by its name."""
 
     def __init__(self, facts: Mapping[Any, _Fact]) -> None:
         self._facts = facts
@@ -86,7 +86,7 @@ class _Known(Generic[_Fact]):
 
 @dataclass
 class _Group:
-    """Bindings that are one box."""
+    """The bindings of one box."""
 
     location: str | None
     bindings: list[relax.Binding] = field(default_factory=list)
@@ -98,7 +98,9 @@ class _Group:
 
 
 _LocationOf = Callable[[relax.Binding, "str | None"], "str | None"]
-"""Index of a binding, given the index of the previous one; None for that of the next one."""
+"""Returns the location in the model of a binding, given that of the previous binding; None: it has that of the next
+one.
+"""
 
 
 def _graphs(
@@ -121,7 +123,7 @@ def _graphs(
 
 
 def _grouped(part: Network | Body, location_of: _LocationOf) -> list[_Group]:
-    """Bindings one after the other of the same location; parts of tuples belong to what makes the tuple."""
+    """Group consecutive bindings of the same location; elements of a tuple belong to the group of the tuple."""
     groups: list[_Group] = []
     owners: dict[relax.Var, _Group] = {}
     for binding in bindings_of(part.module["main"]):
@@ -192,7 +194,7 @@ def _node(group: _Group) -> Node:
 
 
 def _type(ty: relax.Type) -> str:
-    """`float32[1, 64, 56, 56]`; of a tuple all of its tensors."""
+    """Format a type, such as `float32[1, 64, 56, 56]`; for a tuple those of all its tensors."""
     if isinstance(ty, relax.TupleType):
         return ", ".join(map(_type, ty.fields))
     if not isinstance(ty, relax.TensorType) or ty.shape is None:
@@ -213,13 +215,13 @@ def _constants(bindings: Sequence[relax.Binding]) -> list[tvm.ir.GenericConst]:
 
 
 def _described(constant: tvm.ir.GenericConst) -> tuple[str, int]:
-    """The type and the bytes of a constant."""
+    """Return the type and the bytes of a constant."""
     elements = size_hint(element_count(dimensions(constant.ty.shape)))
     return _type(constant.ty), elements * element_bytes(str(constant.ty.dtype))
 
 
 def _given(recording: Recording, applied: Sequence[Application]) -> Iterator[tuple[str, str, int]]:
-    """The constants that operators are applied to, by the model's names."""
+    """Yield the constants to which operators are applied: name in the model, type and bytes."""
     for application in applied:
         for operand in application.operands:
             if isinstance(operand, np.ndarray):
@@ -242,7 +244,7 @@ def _operator_name(value: relax.Expr) -> str:
 
 
 def _operators(bindings: Sequence[relax.Binding]) -> list[str]:
-    """Returns the operators that the bindings call, each once, in order."""
+    """Return the operators that the bindings call, each once, in order."""
     found = dict.fromkeys(_operator_name(b.value) for b in bindings if isinstance(b.value, relax.Call))
     names = list(found)
     return names if len(names) <= _MAX_OPERATORS else [*names[:_MAX_OPERATORS], "…"]
@@ -257,7 +259,7 @@ def _attributes(applied: Sequence[Application]) -> Iterator[tuple[str, str]]:
 
 
 def _fields(operator: Any) -> Iterator[tuple[str, object]]:
-    """The attributes of an operator, with those of the attributes that have some themselves."""
+    """Yield the attributes of an operator, nested attributes included."""
     for each in fields(operator) if is_dataclass(operator) else ():
         value = getattr(operator, each.name)
         yield from _fields(value) if is_dataclass(value) else [(each.name, value)]

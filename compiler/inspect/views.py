@@ -30,16 +30,16 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["COMPILED", "about_network", "graphs_of"]
 
 COMPILED = "compiled"
-"""What the last pass is called besides its name."""
+"""The alias of the last pass."""
 
 
 def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: CompileOptions) -> list[BoxGraph]:
-    """Returns the graphs of a model, and after each of the passes named.
+    """Return the graphs of a model, as in its file and after each of the named passes.
 
     Args:
         model: NNEF, ONNX, TFLite or PNNX.
-        after: names of passes, `compiled` for the last.
-        options: how the model is read, and what decides which kernels it becomes.
+        after: the names of passes, or `compiled` for the last one.
+        options: of reading and compiling the model.
 
     Raises:
         CompileError: as `nnefc.compile`; there is no pass of a name.
@@ -76,7 +76,7 @@ def graphs_of(model: str | os.PathLike[str], after: Sequence[str], options: Comp
 
 
 def about_network(network: Network) -> tuple[Fact, ...]:
-    """Returns what a page says of a network: parameters, arithmetic, memory, interface, metadata."""
+    """Return the facts about a network: parameters, arithmetic, memory, interface, metadata."""
     found = inspect_network(network)
     head = [
         ("network", found.name),

@@ -46,35 +46,35 @@ __all__ = [
 ]
 
 _MAX_LIBRARIES = 8
-"""Libraries that one prepared model keeps, where the data of a run decide what is compiled."""
+"""Maximum number of libraries that a prepared model keeps, if the inputs of a run determine what is compiled."""
 
 _OF_THE_RUNNER = ("rtol", "atol")
-"""Keywords that ONNX's test runner gives to `prepare`, and that say nothing to engines."""
+"""Keywords that ONNX's test runner passes to `prepare`, and that do not concern engines."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """The shapes and values of inputs that a library is compiled for, by name."""
+    """The shapes and values of inputs for which a library is compiled, by name."""
 
     shapes: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> Hashable:
-        """Equal for what needs no second library."""
+        """A key that is equal for inputs that can use the same library."""
         return _frozen(self.shapes), _frozen(self.values)
 
 
 class NnefcBackendRep(BackendRep):  # type: ignore[misc]
     """A model that is ready to run.
 
-    It is compiled as it stands, with dynamic sizes where it leaves them open. What cannot be compiled so is compiled
-    when it is run: for the shapes of the inputs, or else with the values of those that may hold shapes, axes and
-    counts.
+    It is compiled in advance, with dynamic dimensions where the model has them. A model for which that is not possible
+    is compiled when it runs: for the shapes of the inputs, or else also for the values of inputs that may be shapes,
+    axes or counts.
 
     Attributes:
         inputs, outputs: names, in the order of `run`.
-        known: the inputs whose values the library of the last run was compiled with, by name.
+        known: the inputs with whose values the library of the last run was compiled, by name.
     """
 
     def __init__(self, path: Path, folder: Any, target: str, device: int, options: Mapping[str, Any]) -> None:
@@ -95,10 +95,10 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
             self._compile_as_it_stands()
 
     def _compile_as_it_stands(self) -> None:
-        """Compile before there are data.
+        """Compile the model before its inputs are known, if possible.
 
         Raises:
-            CompileError: the model cannot be compiled, whatever its inputs are.
+            CompileError: the model cannot be compiled for any inputs.
         """
         try:
             self._loaded(_Known())
@@ -108,7 +108,9 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
             self._step = 1
 
     def _may_decide(self, name: str) -> bool:
-        """Returns whether more is known with the data of an input: a dynamic size, or a value that others depend on."""
+        """Return whether an actual input can help to compile: it has a dynamic size, or its values may determine
+        shapes.
+        """
         type_ = self._types[name]
         if not isinstance(type_, OnnxTensorType) or type_.shape is None or len(type_.shape) < 2:
             return True
@@ -118,11 +120,11 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         """Run the model.
 
         Args:
-            inputs: arrays in the order of the inputs, or by name; lists of arrays for sequences, None for optional
-                inputs that are not there.
+            inputs: arrays in the order of the inputs, or by name; lists of arrays for sequences, None for absent
+                optional inputs.
 
         Returns:
-            The outputs in their order, a named tuple; values as of the inputs.
+            the outputs in their order, a named tuple; sequences and optional values as in `inputs`.
 
         Raises:
             CompileError: the model cannot be compiled, not even for these inputs.
@@ -138,7 +140,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         return named
 
     def _given(self, inputs: Any) -> dict[str, Any]:
-        """The inputs by name, in their order; those that are left out at the end are not there."""
+        """Return the inputs by name, in their order; missing ones at the end are absent."""
         if isinstance(inputs, Mapping):
             unknown = next((name for name in inputs if name not in self.inputs), None)
             if unknown is not None:
@@ -155,7 +157,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         return {name: _converted(value) for name, value in zip(self.inputs, values, strict=True)}
 
     def _library(self, given: Mapping[str, Any]) -> tuple[Model, _Known]:
-        """The library for these inputs, compiled for no more of them than need be."""
+        """Return a library for these inputs that depends on as little of them as possible, and what it depends on."""
         first: CompileError | None = None
         for step, known in list(enumerate(self._steps(given)))[self._step :]:
             try:
@@ -169,7 +171,7 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         raise first
 
     def _steps(self, given: Mapping[str, Any]) -> Iterator[_Known]:
-        """What may be known of the inputs, more at each step."""
+        """Yield what a library may depend on, from nothing to all shapes and values."""
         shapes = {name: _shapes(value) for name, value in given.items()}
         yield _Known({name: shapes[name] for name in given if not isinstance(self._types[name], OnnxTensorType)})
         yield _Known(shapes)
@@ -192,16 +194,16 @@ class NnefcBackendRep(BackendRep):  # type: ignore[misc]
         return self._libraries[key]
 
     def _opened(self, artifact: Artifact) -> Model:
-        """Loads what was compiled."""
+        """Load an artifact."""
         return artifact.load(**self._load)
 
 
 class NnefcBackend(Backend):  # type: ignore[misc]
-    """nnefc as an engine of ONNX's."""
+    """nnefc as an ONNX backend."""
 
     @classmethod
     def is_compatible(cls, model: AnyModel, device: str = "CPU", **_: Any) -> bool:
-        """Returns whether the model can be read, all its operators are supported, and the device is."""
+        """Return whether a model can be read, and all its operators and the device are supported."""
         if not cls.supports_device(device):
             return False
         path, _folder = file_of(model)
@@ -215,7 +217,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
         """Compile a model.
 
         Args:
-            model: in memory, or its file; a file is the way for data of tensors in other files.
+            model: in memory, or its file; models with external data must be files.
             device: `CPU`, `CUDA`, or `CUDA:1` for the second GPU.
             options: keywords of :func:`nnefc.compile`, and `threads` of :func:`nnefc.load`.
 
@@ -247,12 +249,14 @@ class NnefcBackend(Backend):  # type: ignore[misc]
         """Run one operator.
 
         Args:
-            inputs: values for the inputs that the node names, in their order, or by name.
-            outputs_info: element types and shapes of the outputs; without it, they are inferred.
-            options: `opset_version`, the newest by default; and those of `prepare`.
+            node: the operator.
+            inputs: values of the node's inputs, in their order or by name.
+            device: as in :meth:`prepare`.
+            outputs_info: element types and shapes of the outputs; None: they are inferred.
+            options: `opset_version`, by default the newest; and those of :meth:`prepare`.
 
         Raises:
-            CompileError: as `prepare`; or the types of the results cannot be inferred.
+            CompileError: as :meth:`prepare`; or the types of the results cannot be inferred.
         """
         opset = options.pop("opset_version", onnx.defs.onnx_opset_version())
         names = list(dict.fromkeys(name for name in node.input if name))
@@ -262,7 +266,7 @@ class NnefcBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Returns whether the device is one that networks are compiled for, and, of GPUs, whether there is a driver."""
+        """Return whether networks can be compiled for a device and, for a GPU, whether there is a driver."""
         kind, _, number = device.partition(":")
         if not number.isdecimal() and number:
             return False
@@ -278,8 +282,8 @@ supports_device = NnefcBackend.supports_device
 
 @functools.cache
 def _has_driver() -> bool:
-    """Returns whether there is NVIDIA's driver. Looking starts three programs, and ONNX's runner asks for each of its
-    tests.
+    """Return whether NVIDIA's driver is installed. Cached: finding it starts three programs, and ONNX's runner asks
+    in each of its tests.
     """
     return find_library("cuda") is not None
 
@@ -287,7 +291,7 @@ def _has_driver() -> bool:
 def _model_of(
     node: onnx.NodeProto, given: Mapping[str, Any], outputs: Sequence[tuple[Any, tuple[int, ...]]] | None, opset: int
 ) -> onnx.ModelProto:
-    """A model of one node."""
+    """Return a model of one node."""
     types = {name: _type_of(value) for name, value in given.items()}
     opsets = [helper.make_opsetid("", opset)]
     opsets += [helper.make_opsetid(node.domain, 1)] if node.domain not in ("", "ai.onnx") else []
@@ -314,7 +318,7 @@ def _inferred(
     given: Mapping[str, Any],
     opsets: list[onnx.OperatorSetIdProto],
 ) -> dict[str, onnx.TypeProto]:
-    """The types of a node's outputs, by onnx's own inference."""
+    """Return the types of a node's outputs, by onnx's inference."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = next(opset.version for opset in opsets if opset.domain == domain)
     data = {
@@ -341,7 +345,7 @@ def _type_of(value: Any) -> onnx.TypeProto:
 
 
 def _converted(value: Any) -> Any:
-    """A value as an array, a list of such, or None."""
+    """Return a value as an array, a list of arrays, or None."""
     match value:
         case None:
             return None
@@ -360,8 +364,8 @@ def _shapes(value: Any) -> Any:
 
 
 def is_small(value: Any, is_first: bool) -> bool:
-    """Returns whether a value may be a shape, axes, a count and the like. What comes first is data, unless it
-    is whole.
+    """Return whether a value may be a shape, axes, a count and the like. A first input is data, unless it has
+    integers.
     """
     if not isinstance(value, np.ndarray) or value.ndim > 1:
         return False
@@ -369,7 +373,7 @@ def is_small(value: Any, is_first: bool) -> bool:
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """The tensors of an input, as a library names them."""
+    """Yield the tensors of an input, with their names in the library."""
     match value:
         case None:
             return
@@ -385,7 +389,7 @@ def _stored(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _gathered(name: str, type_: Type | None, made: Mapping[str, Any]) -> Any:
-    """An output of a library in the form that the model declares."""
+    """Return an output of the model, gathered from the library's outputs."""
     match type_:
         case OptionalType(element):
             parts = [key for key in made if key == name or key.startswith(f"{name}.")]
@@ -406,7 +410,7 @@ def _gathered(name: str, type_: Type | None, made: Mapping[str, Any]) -> Any:
 
 
 def _frozen(value: Any) -> Hashable:
-    """What stands for a value as a key."""
+    """Return a hashable key for a value."""
     match value:
         case Mapping():
             return tuple((name, _frozen(element)) for name, element in value.items())

@@ -34,7 +34,7 @@ __all__ = ["CompiledEstimator", "compile"]
 _METHODS = ("predict", "predict_proba", "decision_function", "transform", "score_samples", "kneighbors")
 
 _TOLERANCE = 1e-3
-"""Maximum difference of an output in float32 from a method's result, relative to the largest value."""
+"""Maximum difference of a float32 output from a method's result, relative to the largest value."""
 
 
 def compile(
@@ -45,19 +45,19 @@ def compile(
     target: str = "llvm",
     **options: Unpack[CompileKeywords],
 ) -> CompiledEstimator:
-    """Compiles a trained estimator or pipeline; the number of samples stays dynamic.
+    """Compile a trained estimator or pipeline; the number of samples is dynamic.
 
     Args:
         estimator: a trained estimator of scikit-learn.
-        samples: `[n, features]`: an array, or a data frame, or an array of objects with numbers and texts, whose
-            columns become separate inputs; the library reads the same types, float64 too. The library's results on
-            these samples are matched with those of the estimator's methods.
-        threads: threads of the session; None: all processors that the process may use.
+        samples: `[n, features]`: an array; or a data frame or an array of objects with numbers and texts, whose columns
+            become separate inputs. The inputs have the types of these samples, float64 included. The library's outputs
+            for these samples are matched with the results of the estimator's methods.
+        threads: of the session; None: all processors that the process may use.
         target: as of `nnefc.compile`.
         options: of `nnefc.compile`.
 
     Raises:
-        CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile the ONNX model, or the results match
+        CompileError: skl2onnx cannot convert the estimator, nnefc cannot compile the ONNX model, or the outputs match
             no method.
     """
     chosen = compile_options("nnefc.sklearn.compile", options, target)
@@ -92,11 +92,13 @@ def _compiled(proto: onnx.ModelProto, estimator: Any, options: CompileOptions) -
 
 @dataclass(frozen=True)
 class _Result:
-    """The outputs that are a method's result, and that result for the samples; some methods give a list or a tuple.
+    """The outputs that are the result of a method, and that result for the samples.
 
     Attributes:
-        shapes: of the rows of each part of the result.
-        dtypes: of each part, which outputs are converted to: those of trees are float32, and the method's float64.
+        outputs: names of the outputs.
+        shapes: of a row in each part of the result; some methods return a list or a tuple of parts.
+        dtypes: to which outputs are converted: outputs of trees are float32, and the method's results float64.
+        kind: the type of the list or tuple of parts; None: the result is a single array.
     """
 
     outputs: list[str]
@@ -105,7 +107,7 @@ class _Result:
     kind: type | None
 
     def of(self, found: dict[str, np.ndarray]) -> Any:
-        """Returns the method's result, made of the outputs of the library."""
+        """Return the method's result, assembled from the outputs of the library."""
         parts = [
             _converted(found[name], dtype).reshape(-1, *shape)
             for name, shape, dtype in zip(self.outputs, self.shapes, self.dtypes, strict=True)
@@ -114,7 +116,7 @@ class _Result:
 
 
 class CompiledEstimator:
-    """Runs a compiled estimator; it has the methods of the original that its library computes.
+    """A compiled estimator, with the methods of the original that its library computes.
 
     Attributes:
         artifact: the compiled network, to export.
@@ -128,7 +130,7 @@ class CompiledEstimator:
     others: tuple[str, ...]
 
     def __init__(self, estimator: Any, artifact: Artifact, samples: Any, threads: int | None) -> None:
-        """See :func:`compile`."""
+        """Load a compiled estimator and match its outputs with methods; arguments as in :func:`compile`."""
         self.artifact = artifact
         self.model = artifact.load(threads=threads)
         self._columns = tuple(columns_of(samples) or ())
@@ -199,7 +201,7 @@ class CompiledEstimator:
 
 
 def _converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Returns an array with elements of a type; strings that are longer than those of the type are not cut off."""
+    """Return an array with elements of a type; strings that are longer than those of the type are not truncated."""
     if dtype.kind == "U" and array.dtype != dtype:
         array = array.astype(str)
         dtype = np.promote_types(array.dtype, dtype)
@@ -207,7 +209,7 @@ def _converted(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _dense(result: Any) -> np.ndarray:
-    """Returns a method's result as an array; some give sparse matrices."""
+    """Return a method's result as an array, also if it is a sparse matrix."""
     return np.asarray(result.toarray() if hasattr(result, "toarray") else result)
 
 

@@ -1,8 +1,8 @@
-"""Converts scikit-learn estimators to ONNX messages that compute in the float types of the estimators' own methods.
+"""Converts scikit-learn estimators to ONNX models that compute in the float types of the estimators' own methods.
 
-skl2onnx takes the results of ensembles of trees for float64 where the samples are, which ONNX's operators give in
-float32, and writes thresholds in float32. scikit-learn rounds samples to float32 for its trees, and compares them in
-float64 in those of histograms. Both are brought back here.
+skl2onnx declares results of tree ensembles as float64 if the samples are, although ONNX's operators compute float32,
+and writes thresholds in float32. scikit-learn converts samples to float32 for its trees, and compares them in float64
+in its histogram-based trees. Both are corrected here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["conversions"]
 _OF_TREES = "ai.onnx.ml"
 
 _OPSETS = {"": 21, _OF_TREES: 3}
-"""Versions of ONNX's operators that the converter writes."""
+"""The versions of ONNX's operator sets that the converter writes."""
 
 _ELEMENTS: Mapping[np.dtype[Any], int] = {
     np.dtype(kind): helper.np_dtype_to_tensor_dtype(np.dtype(kind))
@@ -78,12 +78,13 @@ _TREES = ("TreeEnsembleClassifier", "TreeEnsembleRegressor")
 
 
 def conversions(estimator: Any, samples: Any) -> tuple[Callable[[], onnx.ModelProto], ...]:
-    """Ways to write the estimator as ONNX: in the type of the samples; in the other type of floats, with a cast.
+    """Return functions that convert an estimator: in the float type of the samples, and in the other float type with a
+    cast.
 
-    Converters know some estimators in one of the types alone: each of these functions may raise a CompileError.
+    Some estimators can be converted in one of the types only: each of the functions may raise a CompileError.
 
     Args:
-        estimator: a trained one.
+        estimator: a trained estimator.
         samples: an array or a data frame.
     """
     columns = columns_of(samples)
@@ -106,7 +107,7 @@ def conversions(estimator: Any, samples: Any) -> tuple[Callable[[], onnx.ModelPr
 
 
 def _given_type(name: str, array: NDArray[Any], *, table: bool) -> np.dtype[Any]:
-    """Returns the type that skl2onnx gets of samples: of a table's integers and booleans int64."""
+    """Return the type of samples for skl2onnx: int64 for integers and booleans of a table."""
     kind = array.dtype.newbyteorder("=")
     if kind.kind in "OUT":
         return _TEXT
@@ -120,7 +121,7 @@ def _given_type(name: str, array: NDArray[Any], *, table: bool) -> np.dtype[Any]
 
 
 def _converted(estimator: Any, declared: Sequence[tuple[str, Any]]) -> onnx.ModelProto:
-    """Converts an estimator with skl2onnx, with probabilities as an array where there is a choice."""
+    """Convert an estimator by skl2onnx, with probabilities as an array if the converter has an option for that."""
     estimator = _convertible(estimator, {})
     options = {id(each): {"tokenexp": token_expression(each)} for each in _vectorizers(estimator, set())}
     without_zipmap = {id(estimator): {"zipmap": False}} if is_classifier(estimator) else {}
@@ -151,17 +152,17 @@ def _written(estimator: Any, declared: Sequence[tuple[str, Any]], options: Mappi
 
 
 def _convertible(part: Any, seen: dict[int, Any]) -> Any:
-    """Returns an estimator, or a copy in which skl2onnx takes what it refuses without need.
+    """Return an estimator, or a copy without properties that skl2onnx refuses although they have no effect.
 
-    Of a VotingClassifier it refuses weights in a list, and `flatten_transform`, which only its `transform` depends on;
-    of a RandomTreesEmbedding results that are sparse.
+    These are weights in a list and `flatten_transform` of a VotingClassifier, which concerns `transform` only, and
+    sparse results of a RandomTreesEmbedding.
 
     Args:
-        part: an estimator, or what one consists of, such as a list of steps.
-        seen: what was made of each part, by its id.
+        part: an estimator, or a part of one, such as a list of steps.
+        seen: the results for parts by their ids.
 
     Raises:
-        CompileError: an imputer adds columns that say which values were missing, which skl2onnx leaves out.
+        CompileError: an imputer adds indicator columns for missing values, which skl2onnx omits.
     """
     if id(part) in seen:
         return seen[id(part)][1]
@@ -189,7 +190,7 @@ def _convertible(part: Any, seen: dict[int, Any]) -> Any:
 
 
 def _used_weights(voting: VotingClassifier) -> NDArray[np.float64] | None:
-    """Returns the weights of those estimators that were not dropped."""
+    """Return the weights of those estimators that were not dropped."""
     if voting.weights is None:
         return None
     pairs = zip(voting.estimators, voting.weights, strict=True)
@@ -197,7 +198,7 @@ def _used_weights(voting: VotingClassifier) -> NDArray[np.float64] | None:
 
 
 def _read_as(graph: onnx.GraphProto, tensor: onnx.ValueInfoProto, given: int, wanted: int) -> None:
-    """Let an input be of type `given`, and cast it to `wanted`."""
+    """Change an input to the type `given`, and cast it to `wanted`."""
     tensor.type.tensor_type.elem_type = given
     cast = f"{tensor.name}/cast"
     _rename(graph, tensor.name, cast)
@@ -205,7 +206,7 @@ def _read_as(graph: onnx.GraphProto, tensor: onnx.ValueInfoProto, given: int, wa
 
 
 def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
-    """Let all nodes, in branches and bodies too, read `new` instead of the input `old`."""
+    """Make all nodes, those in branches and bodies included, read `new` instead of the input `old`."""
     for node in graph.node:
         node.input[:] = [new if name == old else name for name in node.input]
         for attribute in node.attribute:
@@ -214,7 +215,7 @@ def _rename(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 
 def _vectorizers(part: Any, seen: set[int]) -> Iterator[CountVectorizer]:
-    """Yields the vectorizers in an estimator."""
+    """Yield the text vectorizers in an estimator."""
     if id(part) in seen:
         return
     seen.add(id(part))
@@ -226,7 +227,7 @@ def _vectorizers(part: Any, seen: set[int]) -> Iterator[CountVectorizer]:
 
 
 def _parts(part: Any) -> Sequence[Any]:
-    """Returns what an estimator, or a container in one, consists of."""
+    """Return the parts of an estimator, or of a container within one."""
     if hasattr(part, "get_params") and not isinstance(part, type):
         return list(vars(part).values())
     if isinstance(part, dict):
@@ -237,8 +238,10 @@ def _parts(part: Any) -> Sequence[Any]:
 
 
 def _repaired(model: onnx.ModelProto, estimator: Any) -> onnx.ModelProto:
-    """With the types that scikit-learn compares samples in, and the types of outputs that the operators give; systems
-    of equations with known matrices are products with their inverses, for ONNX has no operator that solves them.
+    """Return the model with corrections.
+
+    Samples are compared in scikit-learn's types, and outputs are declared in the types of the operators. Solutions of
+    linear systems with constant matrices become products with inverses, since ONNX has no operator that solves systems.
     """
     thresholds = list(_thresholds(estimator, set()))
     known = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -266,7 +269,9 @@ def _repaired(model: onnx.ModelProto, estimator: Any) -> onnx.ModelProto:
 
 
 def _join_in_float64(model: onnx.ModelProto) -> None:
-    """Casts operands of a Concat to float64 where others are: of PolynomialFeatures, ones are float32 always."""
+    """Cast operands of a Concat to float64 if others are float64: the column of ones of PolynomialFeatures is always
+    float32.
+    """
     graph = shape_inference.infer_shapes(model).graph
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.input)}
     types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
@@ -285,7 +290,7 @@ def _join_in_float64(model: onnx.ModelProto) -> None:
 
 
 def _declare(model: onnx.ModelProto) -> None:
-    """Declare outputs in the types that follow from the operators, where they do."""
+    """Declare outputs in the types that the operators determine, where they do."""
     untyped = onnx.ModelProto()
     untyped.CopyFrom(model)
     for output in untyped.graph.output:
@@ -298,7 +303,9 @@ def _declare(model: onnx.ModelProto) -> None:
 
 
 def _thresholds(part: Any, seen: set[int]) -> Iterator[NDArray[np.float64]]:
-    """Those of each ensemble of trees on histograms in an estimator, as skl2onnx writes them: tree by tree."""
+    """Yield the thresholds of each histogram-based tree ensemble in an estimator, tree by tree, as skl2onnx writes
+    them.
+    """
     if id(part) in seen:
         return
     seen.add(id(part))
@@ -311,7 +318,7 @@ def _thresholds(part: Any, seen: set[int]) -> Iterator[NDArray[np.float64]]:
 
 
 def _compares_in_float64(node: onnx.NodeProto, thresholds: Sequence[NDArray[np.float64]]) -> bool:
-    """Returns whether a node has thresholds that are among these, in float32; they get float64 then."""
+    """If a node has such thresholds in float32, replace them by float64, and return whether it does."""
     (attribute,) = (each for each in node.attribute if each.name == "nodes_values")
     written = np.array(attribute.floats, np.float32)
     for exact in thresholds:

@@ -1,4 +1,4 @@
-"""Reads samples of scikit-learn: arrays of one type, and tables whose columns become inputs of their own.
+"""Reads samples of scikit-learn: arrays of one type, and tables whose columns become separate inputs.
 
 a data frame, or an array of objects       size  kind    size: float64[n, 1]
 with numbers and texts                      1.5  "ant"   kind: string[n, 1]
@@ -23,7 +23,7 @@ _NUMBERS = (bool, np.bool_, int, np.integer, float, np.floating)
 
 
 def table_of(samples: Any) -> Any:
-    """Returns samples as an array or a data frame.
+    """Return samples as an array or a data frame.
 
     Raises:
         CompileError: they are something else, such as a list of dictionaries.
@@ -54,14 +54,14 @@ def table_of(samples: Any) -> Any:
 
 
 def columns_of(samples: Any, names: Collection[str] | None = None) -> dict[str, Array] | None:
-    """Returns the columns of a table, `[n, 1]` each, by name; None of an array of one type, which is one input.
+    """Return the columns of a table, `[n, 1]` each, by name; None for an array of one type, which is a single input.
 
     Args:
         samples: an array or a data frame.
         names: of a data frame's columns; None: all.
 
     Raises:
-        CompileError: a column has values of several types, or of one that ONNX does not have.
+        CompileError: a column has values of several types, or of a type that ONNX does not have.
     """
     if hasattr(samples, "columns"):
         chosen = [name for name in samples.columns if names is None or str(name) in names]
@@ -90,10 +90,10 @@ def _column(name: str, values: Any) -> Array:
 
 
 def converted_to(tensor: Tensor, array: Array) -> Array:
-    """Converts an array to the type of an input.
+    """Convert an array to the type of an input.
 
     Raises:
-        CompileError: values are of another kind: no texts, or no integers where the input has integers.
+        CompileError: the values are of another kind, such as numbers for an input of texts.
     """
     if tensor.dtype == "string":
         if array.dtype.kind not in "OUT" or not all(isinstance(value, str) for value in array.flat):

@@ -1,8 +1,8 @@
-"""Finds the regular expressions that split texts as scikit-learn's vectorizers do.
+"""Finds RE2 expressions that split texts as scikit-learn's vectorizers do.
 
-scikit-learn's token patterns are those of Python, whose `\\w` and `\\b` know the letters of all languages. ONNX's
-tokenizer has RE2's, which know those of ASCII, and skl2onnx has `[a-zA-Z0-9_]+` in place of the usual pattern, which
-takes words of one letter for tokens, too.
+scikit-learn's token patterns are regular expressions of Python, whose `\\w` and `\\b` include letters of all languages.
+ONNX's tokenizer uses RE2, in which they are ASCII; and skl2onnx writes `[a-zA-Z0-9_]+` for the default pattern, which
+also matches words of one letter.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _DEPENDS = re.compile(r"\\[bBdDsSwW]")
 
 
 def token_expression(vectorizer: CountVectorizer) -> str:
-    """Returns RE2's expression for the tokens of a vectorizer.
+    """Return RE2's expression for the tokens of a vectorizer.
 
     Raises:
-        CompileError: ONNX's operators cannot do what it does.
+        CompileError: the vectorizer does something that ONNX's operators cannot express.
     """
     name = type(vectorizer).__name__
     if vectorizer.analyzer == "char":
