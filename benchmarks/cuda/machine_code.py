@@ -132,6 +132,7 @@ def _multiply_adds_of(body: Sequence[tuple[int, str, str]], at: int) -> int:
             if other == "UMOV" and (value := re.match(rf"\s*{register[1]}, 0x([0-9a-f]+)", given))
         )
         descriptor = next(constants)
+        depth = 8 if depth == 16 and descriptor >> 7 & 7 == 2 else depth  # TF32
         return (descriptor >> 24 & 31) * 16 * (descriptor >> 17 & 63) * 8 * depth // 4
     if (of_warpgroup := re.match(r"[HIQ]GMMA\.64x(\d+)x(\d+)", name)) is not None:
         return 64 * int(of_warpgroup[1]) * int(of_warpgroup[2]) // 4  # a quarter of the warpgroup's

@@ -199,7 +199,8 @@ def chosen_tiling(measured: Measured, gpu: Gpu) -> Tiling:
     of_bytes, capability = measured.source.dtype == "float8", gpu.capability
     tiles: tuple[AnyTile, ...] = BYTE_TILES if of_bytes else COPIED_TILES
     if capability.has_warpgroup_products:
-        tiles = (*tiles, *warpgroup_tiles(capability, of_bytes), *bulk_tiles(capability, of_bytes))
+        size = 2 - of_bytes
+        tiles = (*tiles, *warpgroup_tiles(capability, size), *bulk_tiles(capability, size))
     return choose_tiling(1, measured.rows, measured.columns, measured.depth, gpu, tiles, measured.moved_bytes)
 
 
@@ -216,7 +217,7 @@ def compare(measured: Measured) -> Compared:
         measured.tile is not None or isinstance(tiling.tile, WarpgroupTile)
     )
     multiply_adds = float(rows * columns * depth)
-    work = Work(multiply_adds, measured.moved_bytes, True, has_warpgroups, False, of_bytes, of_bytes, None)
+    work = Work(multiply_adds, measured.moved_bytes, True, has_warpgroups, False, 2 - of_bytes, of_bytes, None)
     found = predict(source.library, work, blocks, 1, gpu)
     best = predict(source.library, replace(work, has_warpgroups=gpu.capability.has_warpgroup_products), blocks, 1, gpu)
     per_us = gpu.clock_ghz * 1e3

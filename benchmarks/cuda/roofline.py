@@ -57,6 +57,13 @@ _HEAD = [
 ]
 
 
+_OPERANDS = (
+    (1, re.compile(r"nnefc_multiply_(warpgroup_|into_memory_)?([su]8|e[45]m)")),
+    (4, re.compile(r"nnefc_multiply_(single|(warpgroup|into_memory)_tf32)")),
+)
+"""Bytes of the operands of products, of kernels that call such functions; others multiply 16-bit floats."""
+
+
 def prediction_of(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> Prediction:
     """Predicts a launch on a device."""
     blocks, threads = math.prod(map(int, launch.grid)), math.prod(launch.block)
@@ -132,8 +139,8 @@ def works_of(
             has_warpgroups = "nnefc_multiply_warpgroup" in body
             has_memory = "nnefc_multiply_into_memory" in body
             has_float8 = re.search(r"nnefc_multiply_(warpgroup_|into_memory_)?e[45]m", body) is not None
-            has_bytes = has_float8 or re.search(r"nnefc_multiply_(warpgroup_|into_memory_)?[su]8", body) is not None
-            yield launch, Work(own, moved, has_matrices, has_warpgroups, has_memory, has_bytes, has_float8, loop)
+            size = next((size for size, pattern in _OPERANDS if pattern.search(body)), 2)
+            yield launch, Work(own, moved, has_matrices, has_warpgroups, has_memory, size, has_float8, loop)
 
 
 def predictions(case: Case, precision: str, architecture: int) -> list[Prediction]:

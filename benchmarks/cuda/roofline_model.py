@@ -64,7 +64,8 @@ class Work:
         multiply_adds, bytes: how many it computes and moves.
         has_matrices, has_warpgroups, has_tensor_memory: whether tensor cores multiply, whether by `wgmma`, and whether
             by `tcgen05.mma`.
-        has_bytes, has_float8: whether they multiply elements of 8 bits, and whether these are floats.
+        element_bytes: of what they multiply: 4 for TF32.
+        has_float8: whether elements of 8 bits are floats.
         loop: the main loop of these, if it is known.
     """
 
@@ -73,7 +74,7 @@ class Work:
     has_matrices: bool
     has_warpgroups: bool
     has_tensor_memory: bool
-    has_bytes: bool
+    element_bytes: int
     has_float8: bool
     loop: Loop | None
 
@@ -81,9 +82,9 @@ class Work:
 def predict(kernel: str, work: Work, blocks: int, resident: int, gpu: Gpu) -> Prediction:
     """Predicts a launch of so many blocks on a device."""
     gpu = gpu.for_float8 if work.has_float8 else gpu
-    rate = gpu.tensor_core_rate(1 if work.has_bytes else 2) if work.has_matrices else gpu.capability.multiply_adds
-    rate = gpu.warpgroup_multiply_adds * (1 + work.has_bytes) if work.has_warpgroups else rate
-    rate = gpu.tensor_memory_multiply_adds * (1 + work.has_bytes) if work.has_tensor_memory else rate
+    rate = gpu.tensor_core_rate(work.element_bytes) if work.has_matrices else gpu.capability.multiply_adds
+    rate = gpu.warpgroup_multiply_adds * 2 / work.element_bytes if work.has_warpgroups else rate
+    rate = gpu.tensor_memory_multiply_adds * 2 / work.element_bytes if work.has_tensor_memory else rate
     issue = 0.0
     if work.loop is not None and work.loop.multiply_adds:
         iterations = work.multiply_adds / work.loop.multiply_adds

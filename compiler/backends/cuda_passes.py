@@ -42,7 +42,7 @@ from nnefc.passes.legalize.ieee_differences import rewrite_differences
 from nnefc.passes.legalize.lower_row_reductions import lower_row_reductions
 from nnefc.passes.legalize.lower_scans import lower_scans
 from nnefc.passes.legalize.pack_block_matmul import widen_blocks
-from nnefc.passes.legalize.pack_byte_matmul import pack_byte_matmul
+from nnefc.passes.legalize.pack_deep_matmul import pack_deep_matmul
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import Pass, PassCondition, PassList, Phase, Property, of_phase
 from nnefc.passes.pipeline import GraphContext, ProgramContext, ProgramState, legalizations
@@ -141,9 +141,12 @@ def vector_layouts(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     return assign_vector_layouts(module, types, target.channels_of_a_block("int8" in types), target.host)
 
 
-def byte_layouts(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
-    """Lays the operands of matrix products of bytes out as tensor cores read them."""
-    return pack_byte_matmul(module, LOAD_BYTES) if multiplies_bytes(module) else module
+def deep_matmuls(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
+    """Lays the operands of matrix products along the depth, where tensor cores read them so: bytes, and TF32."""
+    target: CudaTarget = context.settings.target
+    types = EIGHT_BITS if multiplies_bytes(module) else ()
+    has_single = target.precision == "tf32" and target.multiplies_boxes
+    return pack_deep_matmul(module, LOAD_BYTES, (*types, *["float32"] * has_single))
 
 
 def fuse_kernels(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
@@ -233,7 +236,7 @@ GRAPH = (
     graph("fetch blocks", on_function(fetch_blocks)),
     graph("widen blocks", on_function(widen_blocks)),
     graph("assign layouts", vector_layouts, when=TENSOR_CORES, ensures=[Property.LAYOUTS]),
-    graph("pack byte matmul", byte_layouts, when=TENSOR_CORES),
+    graph("pack deep matmul", deep_matmuls, when=TENSOR_CORES),
 )
 
 # Every operator becomes a call of a kernel; element-wise kernels are fused with the kernel before them.

@@ -3,7 +3,8 @@
     nnefc_copy_box_3d(…, nnefc_tensor_map(3, &A[0], 768, 512, 1, 768, 393216, 64, 128, 1, 1, 1, 1, 8, 1), …)
 
 A schedule writes such a call; the code generator replaces it by an argument of the kernel, which the host encodes.
-Sizes and strides may depend on dynamic dimensions.
+Sizes and strides may depend on dynamic dimensions. Copies of float32 round it to TF32 (to nearest, ties to even), which
+tensor cores multiply; other elements are copied as they are.
 """
 
 from __future__ import annotations

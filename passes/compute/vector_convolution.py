@@ -6,13 +6,15 @@ an implicit GEMM without a matrix of windows. Neighbouring pixels lie side by si
 lines. Padding is a condition on the loads: outside of the data they read a constant vector, or nothing where it is
 zero.
 
-Tensor cores read bytes along the depth alone, so that the input channels of a block are the last axis of their packed
-filters, and the output channels that of others.
+Tensor cores read bytes and single precision along the depth alone: input channels are the last axis of their packed
+filters, and output channels that of 16-bit floats. Of single precision, the whole depth of an output channel lies side
+by side, so that bulk copies fetch long rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import te, tirx
@@ -29,6 +31,7 @@ __all__ = [
     "convolve_vectors",
     "convolve_vectors_within",
     "gather_taps",
+    "join_pointwise",
     "pack_taps",
     "pack_vectors",
 ]
@@ -38,12 +41,24 @@ def pack_vectors(filters: np.ndarray, size: int) -> np.ndarray:
     """`[O, I / groups, *k]` → `[*k, I / groups blocks, size, O blocks, size]`, filled up with zeros.
 
     Bytes: `[*k, I / groups blocks, O blocks, size, size]`, input channels last.
+    Single precision: `[O blocks, size, *k, I / groups blocks, size]`.
     """
     packed = block_array(block_array(filters, 0, size), 1, size)  # [O, I, *k, o, i]
     outer, inner, *kernel, outer_lane, inner_lane = range(packed.ndim)
-    is_deep = str(filters.dtype) in EIGHT_BITS
-    tail = (outer, outer_lane, inner_lane) if is_deep else (inner_lane, outer, outer_lane)
-    return np.ascontiguousarray(packed.transpose(*kernel, inner, *tail))
+    if str(filters.dtype) == "float32":
+        axes = (outer, outer_lane, *kernel, inner, inner_lane)
+    elif str(filters.dtype) in EIGHT_BITS:
+        axes = (*kernel, inner, outer, outer_lane, inner_lane)
+    else:
+        axes = (*kernel, inner, inner_lane, outer, outer_lane)
+    return np.ascontiguousarray(packed.transpose(axes))
+
+
+def join_pointwise(packed: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins packed filters with windows of one pixel along their input channels; the axes of windows are left out."""
+    if str(packed[0].dtype) == "float32":
+        return np.concatenate([each.reshape(*each.shape[:2], *each.shape[-2:]) for each in packed], axis=2)
+    return np.concatenate([each.reshape(each.shape[-4:]) for each in packed])
 
 
 def pack_taps(filters: np.ndarray, taps: int, channels: int) -> np.ndarray:
@@ -79,22 +94,44 @@ def gather_taps(
     return te.compute((batch, 1, *sizes, columns, taps * channels), element, name="block")
 
 
-def _weight(
-    packed: te.Tensor,
-    taps: Sequence[tirx.Expr],
-    inputs: tuple[tirx.Expr, tirx.Expr],
-    outputs: tuple[tirx.Expr, tirx.Expr],
-) -> tirx.Expr:
-    """Returns the element of packed filters for a block and a lane of the input and of the output channels."""
-    (inner, inner_lane), outer = inputs, outputs
-    is_deep = str(packed.dtype) in EIGHT_BITS
-    return packed(*taps, inner, *outer, inner_lane) if is_deep else packed(*taps, inner, inner_lane, *outer)
+@dataclass(frozen=True)
+class _Filters:
+    """Packed filters, as :func:`pack_vectors` returns them.
 
+    Attributes:
+        kernel: sizes of the window.
+        inputs, outputs: blocks of channels.
+    """
 
-def _output_blocks(packed: te.Tensor) -> int:
-    """Returns the blocks of output channels of packed filters."""
-    blocks: int = dimensions(packed.shape)[-3 if str(packed.dtype) in EIGHT_BITS else -2]
-    return blocks
+    packed: te.Tensor
+    kernel: Sequence[int]
+    inputs: int
+    outputs: int
+
+    @staticmethod
+    def of(packed: te.Tensor) -> _Filters:
+        sizes = dimensions(packed.shape)
+        match str(packed.dtype):
+            case "float32":
+                outputs, _, *kernel, inputs, _ = sizes
+            case dtype if dtype in EIGHT_BITS:
+                *kernel, inputs, outputs, _, _ = sizes
+            case _:
+                *kernel, inputs, _, outputs, _ = sizes
+        return _Filters(packed, kernel, inputs, outputs)
+
+    def weight(
+        self, taps: Sequence[tirx.Expr], inputs: tuple[tirx.Expr, tirx.Expr], outputs: tuple[tirx.Expr, tirx.Expr]
+    ) -> tirx.Expr:
+        """Returns the element for a block and a lane of the input and of the output channels."""
+        (inner, inner_lane), outer = inputs, outputs
+        match str(self.packed.dtype):
+            case "float32":
+                return self.packed(*outer, *taps, inner, inner_lane)
+            case dtype if dtype in EIGHT_BITS:
+                return self.packed(*taps, inner, *outer, inner_lane)
+            case _:
+                return self.packed(*taps, inner, inner_lane, *outer)
 
 
 def convolve_vectors(
@@ -111,7 +148,7 @@ def convolve_vectors(
 
     Args:
         data: `[N, groups · I, *spatial, size]`, I and O being blocks.
-        packed: `[*k, I, size, groups · O, size]`, or of bytes `[*k, I, groups · O, size, size]`.
+        packed: `[*k, I, size, groups · O, size]`, or as :func:`pack_vectors` packs other types.
         before, after: zeros on both sides of each spatial dimension.
         dtype: of the result; half precision is summed up in single precision.
 
@@ -145,23 +182,22 @@ def _convolve(
     around: te.Tensor | None = None,
 ) -> te.Tensor:
     batch, _, *sizes, size = dimensions(data.shape)
-    *kernel, inputs, _, _, _ = dimensions(packed.shape)
-    outputs = _output_blocks(packed)
-    window = GuardedWindow(sizes, kernel, *sliding)
-    taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(kernel)]
-    outer, inner = te.reduce_axis((0, inputs), "rb"), te.reduce_axis((0, size), "ri")
-    of_group = outputs // groups
+    filters = _Filters.of(packed)
+    window = GuardedWindow(sizes, filters.kernel, *sliding)
+    taps = [te.reduce_axis((0, length), f"k{axis}") for axis, length in enumerate(filters.kernel)]
+    outer, inner = te.reduce_axis((0, filters.inputs), "rb"), te.reduce_axis((0, size), "ri")
+    of_group = filters.outputs // groups
     sums = accumulator(dtype)
 
     def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
         *position, lane = tail
-        first = 0 if groups == 1 else block // of_group * inputs
+        first = 0 if groups == 1 else block // of_group * filters.inputs
         outside = None if around is None else around(inner)
         value = window.element(lambda at: data(n, first + outer, *at, inner), position, taps, outside)
-        weight = _weight(packed, taps, (outer, inner), (block, lane))
+        weight = filters.weight(taps, (outer, inner), (block, lane))
         return te.sum(value.astype(sums) * weight.astype(sums), axis=[*taps, outer, inner])
 
-    return converted(te.compute((batch, outputs, *window.results, size), element, name="convolution"), dtype)
+    return converted(te.compute((batch, filters.outputs, *window.results, size), element, name="convolution"), dtype)
 
 
 def add_pointwise_vectors(
@@ -172,15 +208,15 @@ def add_pointwise_vectors(
     Args:
         first: `[N, I, *spatial, size]`, I and O being blocks.
         second: `[N, J, *larger, size]`, read with `strides`.
-        packed: `[I + J, size, O, size]`, or of bytes `[I + J, O, size, size]`.
+        packed: `[I + J, size, O, size]`, or as :func:`join_pointwise` joins filters of other types.
         dtype: of the result; half precision is summed up in single precision.
 
     Returns:
         `[N, O, *spatial, size]`.
     """
     batch, inputs, *sizes, size = dimensions(first.shape)
-    both, outputs = dimensions(packed.shape)[0], _output_blocks(packed)
-    outer, inner = te.reduce_axis((0, both), "rb"), te.reduce_axis((0, size), "ri")
+    filters = _Filters.of(packed)
+    outer, inner = te.reduce_axis((0, filters.inputs), "rb"), te.reduce_axis((0, size), "ri")
     sums = accumulator(dtype)
 
     def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:
@@ -188,10 +224,10 @@ def add_pointwise_vectors(
         at = [p * step for p, step in zip(position, strides, strict=True)]
         other = second(n, outer - inputs, *at, inner)
         value = tirx.if_then_else(outer < inputs, first(n, outer, *position, inner), other)
-        weight = _weight(packed, (), (outer, inner), (block, lane))
+        weight = filters.weight((), (outer, inner), (block, lane))
         return te.sum(value.astype(sums) * weight.astype(sums), axis=[outer, inner])
 
-    return converted(te.compute((batch, outputs, *sizes, size), element, name="convolution"), dtype)
+    return converted(te.compute((batch, filters.outputs, *sizes, size), element, name="convolution"), dtype)
 
 
 def convolve_depthwise_vectors(

@@ -66,7 +66,7 @@ typedef struct nnefc_cuda_tensor_map {
 
 /* A tensor of three to five dimensions, that whose elements are neighbours first, and what one bulk copy fetches of it. */
 typedef struct nnefc_cuda_box {
-    uint32_t element_bytes; /* 1, 2 or 8 */
+    uint32_t element_bytes; /* 1, 2, 4 or 8; those of 4 are float32, which the copy rounds to TF32 */
     uint32_t row_vectors;   /* of 16 bytes, in a row of the box in shared memory, swizzled among them: 2, 4 or 8; 1: none are swizzled */
     uint32_t rank;
     uint64_t sizes[5];

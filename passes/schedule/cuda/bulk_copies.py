@@ -4,7 +4,8 @@ One thread begins to copy a whole box: the device computes its addresses, writes
 tensor, and swizzles rows (PTX ISA, "cp.async.bulk.tensor"). A tensor map, an argument of the kernel that the host
 encodes, describes the tensor and the box. A barrier (`mbarrier`) counts arrivals of threads and bytes of copies; when
 none is missing, its phase is complete, and the next one begins. A wait names the parity of a phase: a new barrier is in
-phase 0, and the phase before it, of parity 1, is complete.
+phase 0, and the phase before it, of parity 1, is complete. Copies of float32 round it to TF32, for tensor cores would
+cut off what is too long: the tensor map has the type for that.
 
 Copies write shared memory through another proxy than loads and stores do. A thread that has waited for their barrier
 sees what they wrote; loads must be fenced before a copy overwrites what they read, reads by `wgmma` need not be.

@@ -42,7 +42,7 @@ from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch,
 from nnefc.passes.schedule.cuda.warpgroup_matrices import wait_for_products
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile, VectorTile
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import RowTile, SwizzledTile
 from nnefc.passes.schedule.gpu.contractions.tiled_launch import OperandTiles
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
 from nnefc.passes.schedule.gpu.nest import load, sequence, synchronize
@@ -54,7 +54,7 @@ __all__ = ["BULK_LAUNCHES", "BulkLaunch", "are_boxed", "pixels_of"]
 
 
 def are_boxed(product: SumOfProducts) -> bool:
-    """Whether bulk copies can fetch both operands; those of 8 bits lie along the depth."""
+    """Whether bulk copies can fetch both operands; all but 16-bit floats lie along the depth."""
     boxes = [boxed(_stored(operand)) for operand in product.operands]
     return all(box is not None and _is_fetched(box) for box in boxes)
 
@@ -68,7 +68,7 @@ def pixels_of(product: SumOfProducts) -> Pixels | None:
 
 
 def _is_fetched(box: BoxedOperand) -> bool:
-    return box.along_depth or str(box.source.dtype) not in EIGHT_BITS
+    return box.along_depth or str(box.source.dtype) in FLOATS
 
 
 def _stored(operand: Factor) -> Factor:
@@ -95,7 +95,7 @@ class BulkLaunch(WarpgroupLaunch):
         lanes = LOAD_BYTES // tile.element_bytes
         box = boxed(stored)
         if box is None:
-            return VectorTile(stored, positions, tile.depth, lanes, True, tile.threads, 0)
+            return RowTile(stored, positions, tile.depth, lanes, True, tile.threads, 0, lanes)
         return SwizzledTile(stored, positions, tile.depth, lanes, box.along_depth, tile.threads, 0)
 
     def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
@@ -159,7 +159,7 @@ class BulkLaunch(WarpgroupLaunch):
         left, right = ((batch, position, depth) for position in first)
         copies = [
             (self._copy_tile if self._rectangles is None else self._copy_pixels)(self._sides[0], left, stage),
-            (self._copy_filters if isinstance(self._sides[1].tile, VectorTile) else self._copy_tile)(
+            (self._copy_filters if isinstance(self._sides[1].tile, RowTile) else self._copy_tile)(
                 self._sides[1], right, stage
             ),
         ]
@@ -190,25 +190,25 @@ class BulkLaunch(WarpgroupLaunch):
     ) -> tirx.Stmt:
         """Begins the copies of a tile of pixels: one for the blocks of channels at each tap of the window."""
         nest, tile, boxes = self._nest, side.tile, self._rectangles
-        assert boxes is not None
+        assert boxes is not None and isinstance(tile, RowTile)
         batch, position, depth = at
-        of_box, vectors = boxes.blocks(tile.depths), tile.depths // tile.lanes
+        of_box, blocks = boxes.blocks(tile.depths), tile.depths // tile.row_depths
         rectangle = nest.simplify(tirx.floordiv(position, number(tile.positions)))
 
         def one(group: tirx.Expr) -> tirx.Stmt:
-            vector = nest.simplify(tirx.floordiv(depth, number(tile.lanes))) + group * number(of_box)
-            coordinates = boxes.coordinates(nest, batch, rectangle, vector, tile.depths)
-            size = of_box * tile.lanes * tile.positions
+            block = nest.simplify(tirx.floordiv(depth, number(tile.row_depths))) + group * number(of_box)
+            coordinates = boxes.coordinates(nest, batch, rectangle, block, tile.depths)
+            size = of_box * tile.row_depths * tile.positions
             return self._copy_part(side, stage, group, size, boxes.map_of(tile.depths), coordinates)
 
-        return nest.unrolled(vectors // of_box, one, "group")
+        return nest.unrolled(blocks // of_box, one, "group")
 
     def _copy_filters(
         self, side: OperandTiles, at: tuple[tirx.Expr, tirx.Expr, tirx.Expr], stage: tirx.Expr
     ) -> tirx.Stmt:
         """Begins the copy of a tile of filters."""
         tile, filters = side.tile, filters_of(side.tile.operand)
-        assert isinstance(tile, VectorTile) and filters is not None
+        assert isinstance(tile, RowTile) and filters is not None
         batch, position, depth = at
         coordinates = [self._nest.simplify(part) for part in filters.coordinates(position, depth, batch)]
         return self._copy_part(side, stage, number(0), tile.size, filters.map_of(tile), coordinates)
@@ -248,9 +248,16 @@ class _BulkByteLaunch(BulkLaunch, ByteLaunch):
     """The same with bytes."""
 
 
+class _BulkSingleLaunch(BulkLaunch):
+    """The same with single precision, which copies round to TF32; operands lie along depths."""
+
+    _element = "float32"
+
+
 BULK_LAUNCHES: Mapping[str, type[BulkLaunch]] = {
     "float16": BulkLaunch,
     "bfloat16": _BulkBrainLaunch,
     "int8": _BulkByteLaunch,
+    "float32": _BulkSingleLaunch,
 }
 """By the type of the operands in shared memory."""

@@ -15,7 +15,7 @@ from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.tensor_maps import TensorMap
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import VectorTile
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import RowTile
 from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, linear_strides, number
 from nnefc.support.element_types import element_bytes
@@ -43,7 +43,7 @@ class Filters:
     vectors: int
     of_batch: int
 
-    def map_of(self, tile: VectorTile) -> tirx.Expr:
+    def map_of(self, tile: RowTile) -> tirx.Expr:
         """Returns the tensor map, whose box is a tile."""
         box = (MAX_BOX, tile.positions * self.lanes // MAX_BOX, tile.depths // self.lanes)
         strides = (MAX_BOX, MAX_BOX * self.lines)

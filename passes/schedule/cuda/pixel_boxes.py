@@ -1,15 +1,15 @@
 """Describes how bulk copies fetch the pixels of a convolution: in rectangles, with zeros around the image.
 
-Tensors lie in blocks of the channels of one copy, `[N, C / 8, H, W, 8]` of 16-bit floats (`vector_convolution.py`). A
-box has the pixels of a rectangle and some of the blocks, at one tap of the window; the device writes zeros for pixels
-outside of the image, and skips pixels where the window strides. So the rows of the product, pixels of the result, are
-taken in an order in which those of a tile are a rectangle:
+Tensors lie in blocks of channels, `[N, C / 8, H, W, 8]` (`vector_convolution.py`), of 16 bytes, or of two to eight such
+vectors, as of single precision: these are swizzled. A box has the pixels of a rectangle and some of the blocks, at one
+tap of the window; the device writes zeros for pixels outside of the image, and skips pixels where the window strides.
+So the rows of the product, pixels of the result, are taken in an order in which those of a tile are a rectangle:
 
     image, y, x    →    image, y // h, x // w, y % h, x % w        h * w rows in a tile
 
-Rectangles at the ends of lines and columns have rows that the result does not. A tile of the depth is eight blocks of
-channels at as many taps as they belong to: where a tap has three, each is a box, where it has a multiple of eight, all
-eight are.
+Rectangles at the ends of lines and columns have rows that the result does not. A tile of the depth is some blocks of
+channels at as many taps as they belong to. Where these are eight, and a tap has three, each is a box; where it has a
+multiple of eight, all eight are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nnefc.passes.schedule.cuda.tensor_coordinates import Affine, coordinates_of
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, as_multiplied
 from nnefc.passes.schedule.gpu.axes import Axes
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts, simplify_indices
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import VectorTile
+from nnefc.passes.schedule.gpu.contractions.swizzled_tile import RowTile
 from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, number, substituted
 from nnefc.passes.tir.common.shapes import Size, sizes_of
@@ -41,7 +41,10 @@ __all__ = ["Pixels", "Rectangles"]
 _LANE, _X, _Y, _BLOCK, _IMAGE = range(5)
 """The dimensions, that whose elements are neighbours first."""
 _PARTS = 2
-"""Elements of a vector in a tensor map, of 8 bytes each: the larger they are, the longer the lines of a box can be."""
+"""Elements in a tensor map of a block of 16 bytes, of 8 each: the larger they are, the longer the lines of a box can
+be."""
+_ROWS = (LOAD_BYTES, 2 * LOAD_BYTES, 4 * LOAD_BYTES, 8 * LOAD_BYTES)
+"""Bytes of a block of channels, which is a row of a tile in shared memory."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Pixels:
         if (
             len(sizes) != 5
             or not is_known(*sizes[:_IMAGE])
-            or sizes[_LANE] * element_bytes(str(read.source.dtype)) != LOAD_BYTES
+            or sizes[_LANE] * element_bytes(str(read.source.dtype)) not in _ROWS
         ):
             return None
         axes = (product.batch, product.rows, product.depth)
@@ -199,10 +202,10 @@ class Rectangles:
         changed = {name: substituted(getattr(of, name), made) for name in ("left", "position", "value")}
         return replace(of, rows=rows, present=tirx.all(*present) if present else None, **changed)
 
-    def tile(self, operand: Factor, depths: int, threads: int) -> VectorTile:
+    def tile(self, operand: Factor, depths: int, threads: int) -> RowTile:
         """Returns how a tile lies in shared memory."""
-        lanes = LOAD_BYTES // element_bytes(str(self.pixels.source.dtype))
-        return VectorTile(operand, self.height * self.width, depths, lanes, True, threads, 0)
+        lanes, of_block = LOAD_BYTES // element_bytes(str(self.pixels.source.dtype)), int(self.pixels.sizes[_LANE])
+        return RowTile(operand, self.height * self.width, depths, lanes, True, threads, 0, of_block)
 
     def blocks(self, depths: int) -> int:
         """Returns how many blocks of channels a box has, of a tile of so many depths.
@@ -219,30 +222,37 @@ class Rectangles:
     @property
     def _joins_lanes(self) -> bool:
         """Whether the pixels of a line are one dimension with their lanes: boxes should have long lines."""
-        return self.pixels.steps[0] == 1 and self.width * _PARTS <= MAX_BOX
+        return self._row_vectors == 1 and self.pixels.steps[0] == 1 and self.width * _PARTS <= MAX_BOX
+
+    @property
+    def _row_vectors(self) -> int:
+        """Returns the vectors of 16 bytes of a block."""
+        return int(self.pixels.sizes[_LANE]) * element_bytes(str(self.pixels.source.dtype)) // LOAD_BYTES
 
     def map_of(self, depths: int) -> tirx.Expr:
         """Returns the tensor map, whose boxes have the blocks of channels that lie at one tap."""
         sizes, (x, y) = self.pixels.sizes, self.pixels.steps
-        box: tuple[int, ...] = (_PARTS, (self.width - 1) * x + 1, (self.height - 1) * y + 1, self.blocks(depths), 1)
+        lanes, row_vectors = int(sizes[_LANE]), self._row_vectors
+        parts = _PARTS if row_vectors == 1 else lanes
+        box: tuple[int, ...] = (parts, (self.width - 1) * x + 1, (self.height - 1) * y + 1, self.blocks(depths), 1)
         steps: tuple[int, ...] = (1, x, y, 1, 1)
         strides = tuple(math.prod(sizes[:dimension]) for dimension in range(1, 5))
-        sizes = (_PARTS, *sizes[1:])
+        sizes = (parts, *sizes[1:])
         if self._joins_lanes:
             sizes, strides = (_PARTS * sizes[_X], *sizes[_Y:]), strides[1:]
             box, steps = (_PARTS * self.width, *box[_Y:]), steps[1:]
-        of = TensorMap(sizes, strides, box, steps, 1, int(self.pixels.sizes[_LANE]) // _PARTS)
+        of = TensorMap(sizes, strides, box, steps, row_vectors, lanes // parts)
         return of.call(load(self.pixels.source, number(0)))
 
     def coordinates(
-        self, nest: Nest, batch: tirx.Expr, tile: tirx.Expr, vector: tirx.Expr, depths: int
+        self, nest: Nest, batch: tirx.Expr, tile: tirx.Expr, block: tirx.Expr, depths: int
     ) -> Sequence[tirx.Expr]:
         """Returns the coordinates of a box in the tensor map.
 
         Args:
             batch: the index of the product's batch.
             tile: the number of the tile of rows.
-            vector: the number of the first block of channels, counted along the whole depth: beyond its end, the box
+            block: the number of the first block of channels, counted along the whole depth: beyond its end, the box
                 is outside of the tensor.
             depths: of a tile.
         """
@@ -253,10 +263,10 @@ class Rectangles:
         at = ((of.y, y * number(self.height)), (of.x, x * number(self.width)))
         values |= {var: first for var, first in at if var is not None}
         values |= dict(zip(groups.variables, _digits(batch, groups.sizes), strict=True))
-        values |= dict(zip(depth.variables[:-1], _digits(vector, depth.sizes[:-1]), strict=True))
+        values |= dict(zip(depth.variables[:-1], _digits(block, depth.sizes[:-1]), strict=True))
         found = [coordinate.at(values) for coordinate in of.coordinates]
         if depth.size // lanes % (depths // lanes):
-            present = vector < number(depth.size // lanes)
+            present = block < number(depth.size // lanes)
             found[_BLOCK] = tirx.Select(present, found[_BLOCK], number(of.sizes[_BLOCK]))
         if self._joins_lanes:
             found = [found[_X] * number(_PARTS), *found[_Y:]]

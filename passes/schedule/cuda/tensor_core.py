@@ -13,8 +13,9 @@ and sums as `tensor_launch.py` says. In bytes of memory the first two are the sa
 Tiles in shared memory are swizzled where they are copied along depths (`swizzled_tile.py`); rows of others are longer
 than needed by so much that what a warp reads at once falls into all of the banks. `ldmatrix` transposes pairs of bytes,
 not bytes: both operands of a product of bytes must lie along depths, as passes lay them out
-(`pack_byte_matmul.py`, `vector_convolution.py`). Where the target has products of warpgroups, or tensor memory,
-tiles of these (`warpgroup_launch.py`, `bulk_launch.py`, `tensor_memory_launch.py`) are tried too.
+(`pack_deep_matmul.py`, `vector_convolution.py`). Where the target has products of warpgroups, or tensor memory,
+tiles of these (`warpgroup_launch.py`, `bulk_launch.py`, `tensor_memory_launch.py`) are tried too; of single
+precision, those that bulk copies fetch and round.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choos
 from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size
-from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8
+from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8, element_bytes
 from nnefc.symbolic.dims import bounds, is_known, may_exceed, size_hint
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -103,9 +104,10 @@ def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | N
             tiles = copied_tiles(target)
         else:
             tiles = (*FLOAT16_TILES, *_unpacking_tiles(fp16_factors, target))
-        return _scheduled(product, (*tiles, *_bulk_tiles(product, target, of_bytes=False)), types.pop(), target)
+        element = types.pop()
+        return _scheduled(product, (*tiles, *_bulk_tiles(product, target, element)), element, target)
     if target.precision == "tf32" and not fp16_factors:
-        return tiled(product, _tiling(product, target, SINGLE_TILES), _SingleLaunch)
+        return _scheduled(product, (*SINGLE_TILES, *_bulk_tiles(product, target, "float32")), "float32", target)
     return None
 
 
@@ -115,7 +117,7 @@ def _of_bytes(product: SumOfProducts, types: Collection[str], target: CudaTarget
     if len(factors) < 2 or not _are_copied(factors, BYTE_TILES, (True,), target):
         return None
     tuned = replace(target, device=target.gpu.for_float8) if _type_of(factors[0]) in FLOAT8 else target
-    tiles = (*copied_byte_tiles(target), *_bulk_tiles(product, target, of_bytes=True))
+    tiles = (*copied_byte_tiles(target), *_bulk_tiles(product, target, "int8"))
     return _scheduled(product, tiles, "int8", tuned)
 
 
@@ -137,7 +139,7 @@ def _scheduled(product: SumOfProducts, tiles: Sequence[AnyTile], element: str, t
 
 def _by_rectangles(product: SumOfProducts, target: CudaTarget, element: str) -> tuple[Rectangles, Tiling] | None:
     """Returns the best rectangles of pixels that bulk copies fetch, and their tiles; None for other products."""
-    tiles = _tiles_of_boxes(product, target, of_bytes=element == "int8")
+    tiles = _tiles_of_boxes(product, target, element)
     pixels = pixels_of(product) if tiles else None
     if pixels is None:
         return None
@@ -176,7 +178,7 @@ def copied_tiles(target: CudaTarget) -> Sequence[AnyTile]:
 def copied_byte_tiles(target: CudaTarget) -> Sequence[AnyTile]:
     """Returns the same of bytes."""
     has_warpgroups = target.has_warpgroup_products
-    return (*BYTE_TILES, *(warpgroup_tiles(target.gpu.capability, of_bytes=True) if has_warpgroups else ()))
+    return (*BYTE_TILES, *(warpgroup_tiles(target.gpu.capability, 1) if has_warpgroups else ()))
 
 
 def _unpacking_tiles(factors: Sequence[Factor], target: CudaTarget) -> Sequence[AnyTile]:
@@ -190,22 +192,26 @@ def _unpacking_tiles(factors: Sequence[Factor], target: CudaTarget) -> Sequence[
     return ()
 
 
-def _bulk_tiles(product: SumOfProducts, target: CudaTarget, of_bytes: bool) -> Sequence[AnyTile]:
+def _bulk_tiles(product: SumOfProducts, target: CudaTarget, element: str) -> Sequence[AnyTile]:
     """Returns the tiles of the product that bulk copies fetch."""
-    return _tiles_of_boxes(product, target, of_bytes) if are_boxed(product) else ()
+    return _tiles_of_boxes(product, target, element) if are_boxed(product) else ()
 
 
-def _tiles_of_boxes(product: SumOfProducts, target: CudaTarget, of_bytes: bool) -> Sequence[BulkTile]:
+def _tiles_of_boxes(product: SumOfProducts, target: CudaTarget, element: str) -> Sequence[BulkTile]:
     """Returns the tiles of bulk copies that the target has for a product.
 
-    Tensor memory has no sums before the first product: it is not for a depth that may be 0.
+    Copies round single precision, but do not convert other types to it. Tensor memory has no sums before the first
+    product: it is not for a depth that may be 0.
     """
+    size = element_bytes(element)
+    if element == "float32" and _multiplied(product, EIGHT_BITS):
+        return ()
     if target.has_warpgroup_products:
-        return bulk_tiles(target.gpu.capability, of_bytes)
+        return bulk_tiles(target.gpu.capability, size)
     of_integers = product.accumulator == "int32"
     has_memory = target.has_tensor_memory_of_integers if of_integers else target.has_tensor_memory
     if has_memory and not may_exceed(1, product.depth.size):
-        return tensor_memory_tiles(target.gpu.capability, of_bytes)
+        return tensor_memory_tiles(target.gpu.capability, size)
     return ()
 
 
@@ -393,22 +399,6 @@ class _ByteLaunch(_MatrixLaunch):
         return SwizzledTile(stored, positions, tile.depth, LOAD_BYTES, True, tile.threads, 0)
 
 
-_LAUNCHES: Mapping[str, type[_MatrixLaunch]] = {
-    "float16": _Float16Launch,
-    "bfloat16": _BrainLaunch,
-    "int8": _ByteLaunch,
-}
-
-
-def _launches(tile: AnyTile) -> Mapping[str, type[TensorLaunch]]:
-    """Returns the launches of a tile by the type of the operands in shared memory."""
-    if isinstance(tile, TensorMemoryTile):
-        return TENSOR_MEMORY_LAUNCHES
-    if isinstance(tile, BulkTile):
-        return BULK_LAUNCHES
-    return WARPGROUP_LAUNCHES if isinstance(tile, WarpgroupTile) else _LAUNCHES
-
-
 def _of_lane(thread: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
     """Returns the row that a thread addresses in a block of 8 by 8, and the block's position along both axes."""
     lane = tirx.floormod(thread, number(WARP))
@@ -463,3 +453,20 @@ class _SingleLaunch(_FragmentLaunch):
     def _element_at(self, which: int, half: tirx.Expr, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
         side = self._sides[which]
         return load(side.shared, self._nest.simplify(side.base(half) + side.tile.at(position, depth)))
+
+
+_LAUNCHES: Mapping[str, type[TensorLaunch]] = {
+    "float16": _Float16Launch,
+    "bfloat16": _BrainLaunch,
+    "int8": _ByteLaunch,
+    "float32": _SingleLaunch,
+}
+
+
+def _launches(tile: AnyTile) -> Mapping[str, type[TensorLaunch]]:
+    """Returns the launches of a tile by the type of the operands in shared memory."""
+    if isinstance(tile, TensorMemoryTile):
+        return TENSOR_MEMORY_LAUNCHES
+    if isinstance(tile, BulkTile):
+        return BULK_LAUNCHES
+    return WARPGROUP_LAUNCHES if isinstance(tile, WarpgroupTile) else _LAUNCHES

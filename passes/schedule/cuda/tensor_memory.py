@@ -159,6 +159,7 @@ _SUMS = {"float32": 1, "int32": 2}
 _KINDS = {
     "float16": ("f16", 0),
     "bfloat16": ("f16", 1),
+    "float32": ("tf32", 2),
     "uint8": ("i8", 0),
     "int8": ("i8", 1),
     "float8_e4m3fn": ("f8f6f4", 0),

@@ -150,9 +150,16 @@ class _TensorMemoryByteLaunch(_TensorMemoryLaunch, ByteLaunch):
     """The same with bytes or floats of 8 bits."""
 
 
+class _TensorMemorySingleLaunch(_TensorMemoryLaunch):
+    """The same with single precision, which copies round to TF32."""
+
+    _element = "float32"
+
+
 TENSOR_MEMORY_LAUNCHES: Mapping[str, type[BulkLaunch]] = {
     "float16": _TensorMemoryLaunch,
     "bfloat16": _TensorMemoryBrainLaunch,
     "int8": _TensorMemoryByteLaunch,
+    "float32": _TensorMemorySingleLaunch,
 }
 """By the type of the operands in shared memory."""

@@ -17,6 +17,7 @@ __all__ = ["ELEMENTS", "SUMS", "byte_multiplier", "multiplier", "pack_pairs", "r
 ELEMENTS = {
     "float16": "f16",
     "bfloat16": "bf16",
+    "float32": "tf32",
     "int8": "s8",
     "uint8": "u8",
     "float8_e4m3fn": "e4m3",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
@@ -167,7 +167,7 @@ class WarpgroupTile(WarpTile):
     instruction: ClassVar[MatrixInstruction] = WARPGROUP_INSTRUCTION
 
     def multiply_adds(self, gpu: Gpu) -> float:
-        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle; twice as many of bytes."""
+        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle, by the operands' size."""
         return gpu.warpgroup_multiply_adds * 2 / self.element_bytes
 
     @property
@@ -320,6 +320,12 @@ class _BulkByteTile(BulkTile):
     element_bytes: ClassVar[int] = 1
 
 
+class _BulkSingleTile(BulkTile):
+    """The same of single precision, which copies round."""
+
+    element_bytes: ClassVar[int] = 4
+
+
 @dataclass(frozen=True)
 class TensorMemoryTile(BulkTile):
     """The same, multiplied by `tcgen05.mma` (`tensor_memory_launch.py`): one thread begins the products of all warps.
@@ -331,7 +337,7 @@ class TensorMemoryTile(BulkTile):
     instruction: ClassVar[MatrixInstruction] = TENSOR_MEMORY_INSTRUCTION
 
     def multiply_adds(self, gpu: Gpu) -> float:
-        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle; twice as many of bytes."""
+        """Returns how many multiply-adds the tensor cores of one processor begin in a cycle, by the operands' size."""
         return gpu.tensor_memory_multiply_adds * 2 / self.element_bytes
 
     @property
@@ -362,15 +368,30 @@ class _TensorMemoryByteTile(TensorMemoryTile):
     element_bytes: ClassVar[int] = 1
 
 
-def warpgroup_tiles(capability: Capability, of_bytes: bool = False) -> tuple[WarpgroupTile, ...]:
+class _TensorMemorySingleTile(TensorMemoryTile):
+    """The same of single precision."""
+
+    element_bytes: ClassVar[int] = 4
+
+
+_WARPGROUP_TILES: Mapping[int, type[WarpgroupTile]] = {1: _WarpgroupByteTile, 2: WarpgroupTile}
+_BULK_TILES: Mapping[int, type[BulkTile]] = {1: _BulkByteTile, 2: BulkTile, 4: _BulkSingleTile}
+_TENSOR_MEMORY_TILES: Mapping[int, type[TensorMemoryTile]] = {
+    1: _TensorMemoryByteTile,
+    2: TensorMemoryTile,
+    4: _TensorMemorySingleTile,
+}
+
+
+def warpgroup_tiles(capability: Capability, element_bytes: int = 2) -> tuple[WarpgroupTile, ...]:
     """Returns the tiles of warpgroups that the shared memory and the registers of a block have room for.
 
     Their columns are what makes grids of whole waves: from 64 to 256, in steps that 256 threads copy evenly.
 
     Args:
-        of_bytes: whether operands are bytes, and not 16-bit floats.
+        element_bytes: of the operands, 1 or 2.
     """
-    tiles = _tiles(_WarpgroupByteTile if of_bytes else WarpgroupTile, (4, 3), capability)
+    tiles = _tiles(_WARPGROUP_TILES[element_bytes], (4, 3), capability)
     return tuple(tile for tile in tiles if _has_registers(tile, capability))
 
 
@@ -383,17 +404,21 @@ def unpacking_tiles(capability: Capability, bits: int, unpacks_rows: bool) -> tu
     return tuple(tile for tile in tiles if _has_registers(tile, capability))
 
 
-def bulk_tiles(capability: Capability, of_bytes: bool = False) -> tuple[BulkTile, ...]:
-    """Returns the same for bulk copies, which take no thread's time: more of them may be on their way."""
-    tiles = _tiles(_BulkByteTile if of_bytes else BulkTile, (8, 6, 4, 3), capability)
+def bulk_tiles(capability: Capability, element_bytes: int = 2) -> tuple[BulkTile, ...]:
+    """Returns the same for bulk copies, which take no thread's time: more of them may be on their way.
+
+    Args:
+        element_bytes: of the operands, 1, 2 or 4.
+    """
+    tiles = _tiles(_BULK_TILES[element_bytes], (8, 6, 4, 3), capability)
     small = [tile for tile in tiles if _has_registers(tile, capability)]
     large = [tile.with_registers_by_role(capability) for tile in tiles if not _has_registers(tile, capability)]
     return (*small, *(tile for tile in large if tile is not None))
 
 
-def tensor_memory_tiles(capability: Capability, of_bytes: bool = False) -> tuple[BulkTile, ...]:
+def tensor_memory_tiles(capability: Capability, element_bytes: int = 2) -> tuple[BulkTile, ...]:
     """Returns the tiles of bulk copies with sums in tensor memory."""
-    tiles = _tiles(_TensorMemoryByteTile if of_bytes else TensorMemoryTile, (8, 6, 4, 3), capability)
+    tiles = _tiles(_TENSOR_MEMORY_TILES[element_bytes], (8, 6, 4, 3), capability)
     return tuple(tile for tile in tiles if tile.rows == TENSOR_MEMORY_INSTRUCTION.rows)
 
 

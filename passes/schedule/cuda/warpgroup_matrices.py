@@ -1,8 +1,9 @@
 """Declares the instructions of warpgroups: products of matrices in shared memory, and what orders them.
 
-`wgmma.mma_async` multiplies 64 rows and 16 depths of 16-bit floats, or 32 depths of bytes and floats of 8 bits, with up
-to 256 columns, both in shared memory, while threads go on (PTX ISA, "Asynchronous Warpgroup Level Matrix
-Multiply-Accumulate Instructions").
+`wgmma.mma_async` multiplies 64 rows and 16 depths of 16-bit floats, 32 depths of bytes and floats of 8 bits, or 8 of
+float32, of which it ignores the last 13 bits (TF32), with up to 256 columns, both in shared memory, while threads go on
+(PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"). Of 16-bit floats alone, rows in
+shared memory may be depths.
 A matrix descriptor says where an operand is, by bits:
 
     0 to 13    address / 16

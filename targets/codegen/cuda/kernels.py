@@ -99,7 +99,7 @@ class EncodedMap:
     Attributes:
         parameter: the position of the tensor's buffer among the function's parameters.
         first: bytes of the buffer before the tensor.
-        element_bytes: of the tensor: 1, 2 or 8.
+        element_bytes: of the tensor: 1, 2, 4 or 8. Those of 4 are float32, which copies round to TF32.
         strides: bytes from an element to the next along each dimension but the first.
         sizes, box, steps, row_vectors: as :class:`TensorMap` has them.
     """

@@ -97,13 +97,13 @@ MATRIX_INSTRUCTIONS = {
 """The widest shape of dense operands, by their type."""
 
 WARPGROUP_INSTRUCTION = MatrixInstruction(64, 256, 16, 90)
-"""One `wgmma.mma_async` of a warpgroup, of 16-bit floats in shared memory (PTX); of bytes, the depth is twice as much.
-It may have fewer columns: a multiple of eight, or of 16 for bytes. Later compute capabilities do not have it: see
-`Capability.has_warpgroup_products`."""
+"""One `wgmma.mma_async` of a warpgroup, of 16-bit floats in shared memory (PTX); of bytes, the depth is twice as much,
+of TF32 half as much. It may have fewer columns: a multiple of eight, or of 16 for bytes. Later compute capabilities do
+not have it: see `Capability.has_warpgroup_products`."""
 
 TENSOR_MEMORY_INSTRUCTION = MatrixInstruction(128, 256, 16, 100)
 """One `tcgen05.mma` of a block, of 16-bit floats in shared memory, with sums in tensor memory (PTX); of bytes, the
-depth is twice as much. It may have fewer columns: a multiple of eight, or of 16 for bytes. See
+depth is twice as much, of TF32 half as much. It may have fewer columns: a multiple of eight, or of 16 for bytes. See
 `Capability.has_tensor_memory`."""
 
 TENSOR_MEMORY_COLUMNS = 512

@@ -112,6 +112,11 @@ class CudaTarget:
         return all(CAPABILITIES[number].has_tensor_memory_of_integers for number in self.architectures)
 
     @property
+    def multiplies_boxes(self) -> bool:
+        """Whether tensor cores of all architectures multiply what bulk copies fetch to shared memory."""
+        return self.has_warpgroup_products or self.has_tensor_memory
+
+    @property
     def longest_attention(self) -> int:
         """Elements of the longest queries and values whose attention a block has registers and shared memory for.
 

@@ -41,6 +41,7 @@ int32_t nnefc_cuda_encode(nnefc_cuda_tensor_map *map, const void *address, const
     for (uint32_t i = 0; i < box->rank; i++)
         if (box->sizes[i] == 0) return 0; /* the kernel copies nothing */
     int type = box->element_bytes == 8   ? CU_TENSOR_MAP_DATA_TYPE_UINT64
+               : box->element_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
                : box->element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_UINT16
                                          : CU_TENSOR_MAP_DATA_TYPE_UINT8;
     int swizzle = box->row_vectors == 8   ? CU_TENSOR_MAP_SWIZZLE_128B

@@ -974,8 +974,8 @@ EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *begi
                                   int fill) {
     CALL("cuTensorMapEncodeTiled");
     NEEDS_DRIVER("cuTensorMapEncodeTiled");
-    tensor_map made = {0x6e6e656663626f78u, (uintptr_t)begin, {0}, {0}, {0}, rank, type == 0 ? 1 : type == 4 ? 8 : 2, 1u << swizzle, {0}, {0}};
-    if ((uintptr_t)map % 64 != 0 || (uintptr_t)begin % 16 != 0 || rank < 3 || rank > 5 || (type != 0 && type != 1 && type != 4) || interleave != 0 ||
+    tensor_map made = {0x6e6e656663626f78u, (uintptr_t)begin, {0}, {0}, {0}, rank, type == 0 ? 1 : type == 4 ? 8 : type == 11 ? 4 : 2, 1u << swizzle, {0}, {0}};
+    if ((uintptr_t)map % 64 != 0 || (uintptr_t)begin % 16 != 0 || rank < 3 || rank > 5 || (type != 0 && type != 1 && type != 4 && type != 11) || interleave != 0 ||
         swizzle < 0 || swizzle > 3 || promotion < 0 || promotion > 3 || fill != 0 || (swizzle != 0 && box[0] * made.element_bytes > 16u << swizzle) ||
         box[0] * made.element_bytes % 16 != 0)
         FAIL(INVALID_VALUE, "cuTensorMapEncodeTiled: what no tensor map has");

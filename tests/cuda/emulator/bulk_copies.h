@@ -294,6 +294,11 @@ void begin_bulk_copy(const emulator_tensor_map &map, const int *coordinates, uns
   });
 }
 
+// The TF32 that a copy by a tensor map of type TFLOAT32 makes of a float32: the nearest, ties to even; infinities and NaN stay.
+uint32_t nearest_tf32(uint32_t bits) {
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0xfffu + (bits >> 13 & 1)) & 0xffffe000u;
+}
+
 void complete(BulkCopy &copy) {
   copy.done = true;
   int64_t bytes = 0;
@@ -301,6 +306,12 @@ void complete(BulkCopy &copy) {
     char *target = (char *)shared_address(to);
     memset(target, 0, VECTOR);
     memcpy(target, from, inside);
+    for (unsigned at = 0; copy.map.element_bytes == 4 && at < VECTOR; at += 4) {
+      uint32_t bits;
+      memcpy(&bits, target + at, 4);
+      bits = nearest_tf32(bits);
+      memcpy(target + at, &bits, 4);
+    }
     bytes += VECTOR;
   });
   Barrier &barrier = barriers[copy.barrier];

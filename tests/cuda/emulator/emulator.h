@@ -531,7 +531,6 @@ template <int COUNT, bool TRANSPOSED> static inline void emulator_load_matrix(un
   }
 }
 
-static inline float emulator_tf32_value(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }
 static inline unsigned emulator_to_tf32(float value) {  // cvt.rna: to nearest, ties away from zero
   unsigned bits = __float_as_uint(value);
   return isnan(value) || isinf(value) ? bits : (bits + 0x1000u) & 0xffffe000u;

@@ -49,7 +49,7 @@ _INSTRUCTIONS = (
         "emulator_tensor_commit({0})",
     ),
     (
-        r"\{\.reg\.predp;setp\.ne\.b32p,%4,0;tcgen05\.mma\.cta_group::1\.kind::(f16|i8|f8f6f4)"
+        r"\{\.reg\.predp;setp\.ne\.b32p,%4,0;tcgen05\.mma\.cta_group::1\.kind::(f16|tf32|i8|f8f6f4)"
         r"\[%0\],%1,%2,%3,p;\}",
         r"emulator_tensor_multiply({0}, {1}, {2}, {3}, {4} != 0, emulator_tensor_\1)",
     ),
@@ -87,7 +87,7 @@ _MULTIPLY = re.compile(
 )
 _MULTIPLY_WARPGROUP = re.compile(
     r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)"
-    r"(?:k16\.f32\.(f16|bf16)\.\2|k32\.s32\.([su]8)\.([su]8)|k32\.f32\.(e[45]m[23])\.(e[45]m[23]))"
+    r"(?:k16\.f32\.(f16|bf16)\.\2|k8\.f32\.(tf32)\.tf32|k32\.s32\.([su]8)\.([su]8)|k32\.f32\.(e[45]m[23])\.(e[45]m[23]))"
     r"\{([^}]*)\},%(\d+),%(\d+),1((?:,[01])*);"
 )
 _LOAD_TENSOR_MEMORY = re.compile(r"tcgen05\.ld\.sync\.aligned\.(16x256b|32x32b)\.x(\d+)\.b32\{([^}]*)\},\[%(\d+)\];")
@@ -171,8 +171,8 @@ def _call_of(statement: str) -> str:
 
 def _has_options(product: re.Match[str]) -> bool:
     """Whether a wgmma has the options of its types: floats have signs, 16-bit floats transpositions besides."""
-    _, half, _, _, float8, *_, options = product.groups()
-    return re.fullmatch(",1,1,[01],[01]" if half else ",1,1" if float8 else "", options) is not None
+    _, half, single, _, _, float8, *_, options = product.groups()
+    return re.fullmatch(",1,1,[01],[01]" if half else ",1,1" if single or float8 else "", options) is not None
 
 
 def _closing(text: str, position: int) -> int:

@@ -26,7 +26,8 @@ struct alignas(64) emulator_tensor_map {
   emulator_bits magic, address;
   emulator_bits strides[4];    // bytes from an element to the next, but of the first dimension
   unsigned sizes[5], box[5];   // of a tensor and of what a copy fetches, the dimension whose elements are neighbours first
-  unsigned rank, element_bytes, swizzle;  // vectors of 16 bytes of a row: 1, 2, 4 or 8
+  unsigned rank, element_bytes;  // of 4 bytes: float32 that a copy rounds to TF32
+  unsigned swizzle;              // vectors of 16 bytes of a row: 1, 2, 4 or 8
   unsigned steps[5];  // from an element that is fetched to the next
 };
 
@@ -39,6 +40,14 @@ static inline float emulator_float8_value(unsigned code, bool is_e5m2) {
   if (is_e5m2 && size == 0x7c) value = __builtin_inff();
   if (size > (is_e5m2 ? 0x7cu : 0x7eu)) value = __builtin_nanf("");
   return code & 0x80 ? -value : value;
+}
+
+// The value of a float32 that tensor cores multiply as TF32: they ignore its last 13 bits.
+static inline float emulator_tf32_value(unsigned bits) {
+  float value;
+  bits &= 0xffffe000u;
+  __builtin_memcpy(&value, &bits, 4);
+  return value;
 }
 
 extern uint3 threadIdx, blockIdx;
@@ -76,7 +85,7 @@ void emulator_fence_async();
 // wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN (of bytes, -1)
 // until the thread has waited for the product's group. `left` and `right` are matrix descriptors, of operands of these types:
 enum emulator_kind { emulator_f16, emulator_bf16, emulator_s8_s8, emulator_u8_s8, emulator_s8_u8, emulator_u8_u8,
-                     emulator_e4m3_e4m3, emulator_e5m2_e4m3, emulator_e4m3_e5m2, emulator_e5m2_e5m2 };
+                     emulator_e4m3_e4m3, emulator_e5m2_e4m3, emulator_e4m3_e5m2, emulator_e5m2_e5m2, emulator_tf32 };
 void emulator_warpgroup_fence();
 void emulator_warpgroup_multiply(void *const *sums, unsigned columns, emulator_bits left, emulator_bits right, bool left_by_depths,
                                  bool right_by_depths, emulator_kind kind, int line);
@@ -85,7 +94,7 @@ void emulator_set_registers(unsigned wanted, bool rises, int line);
 void emulator_warpgroup_wait(unsigned groups_in_flight);
 // Tensor memory and its products (tcgen05): all lanes of a warp allocate, free and load; one thread multiplies and commits. Addresses
 // and descriptors are those of the instructions. Registers that are loaded are NaN until the thread has waited for them.
-enum emulator_tensor_kind { emulator_tensor_f16, emulator_tensor_i8, emulator_tensor_f8f6f4 };
+enum emulator_tensor_kind { emulator_tensor_f16, emulator_tensor_i8, emulator_tensor_f8f6f4, emulator_tensor_tf32 };
 void emulator_tensor_allocate(unsigned address, unsigned columns, int line);
 void emulator_tensor_free(unsigned address, unsigned columns, int line);
 void emulator_tensor_relinquish(int line);

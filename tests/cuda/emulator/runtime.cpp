@@ -91,7 +91,7 @@ struct Copy {  // one that has been started
   unsigned char data[16];
 };
 
-constexpr unsigned WARPGROUP = 128, ROWS = 64, MAX_COLUMNS = 256, DEPTHS = 16;  // depths of two bytes: floats, or pairs of bytes
+constexpr unsigned WARPGROUP = 128, ROWS = 64, MAX_COLUMNS = 256, DEPTHS = 16;  // depths of two bytes: 16-bit floats, or pairs of bytes; of TF32, two for each
 
 struct Layout {  // of an operand in shared memory, in bytes; vectors of 16 bytes of a row
   unsigned start, leading, stride, vectors;
@@ -436,7 +436,7 @@ float left_values[GROUPS][2 * ROWS * DEPTHS], right_values[GROUPS][2 * MAX_COLUM
 int left_bytes[GROUPS][2 * ROWS * DEPTHS], right_bytes[GROUPS][2 * MAX_COLUMNS * DEPTHS];
 
 bool has_bytes(emulator_kind kind) { return kind >= emulator_s8_s8 && kind <= emulator_u8_u8; }
-bool has_float8(emulator_kind kind) { return kind > emulator_u8_u8; }
+bool has_float8(emulator_kind kind) { return kind > emulator_u8_u8 && kind < emulator_tf32; }
 
 float value_of(uint16_t bits, bool bfloat) {
   uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 0x3ffu, word;
@@ -471,12 +471,20 @@ void read_matrices() {
   });
   self.reads[self.read_count++] = {matrices, self.product_groups, read};
   const unsigned group = first / WARPGROUP, left = ROWS * DEPTHS;
-  if (!has_bytes(matrices.kind) && !has_float8(matrices.kind)) {
+  if (matrices.kind == emulator_f16 || matrices.kind == emulator_bf16) {
     for (unsigned i = 0; i < elements; ++i)
       (i < left ? left_values[group][i] : right_values[group][i - left]) = value_of(read[i], matrices.kind == emulator_bf16);
     return;
   }
-  if (matrices.left_by_depths || matrices.right_by_depths) emulator_fail("wgmma of 8 bits reads operands along the depth alone");
+  if (matrices.left_by_depths || matrices.right_by_depths) emulator_fail("wgmma of other than 16 bits reads operands along the depth alone");
+  if (matrices.kind == emulator_tf32) {
+    for (unsigned i = 0; i < elements / 2; ++i) {
+      uint32_t bits;
+      memcpy(&bits, read + 2 * i, 4);
+      (i < left / 2 ? left_values[group][i] : right_values[group][i - left / 2]) = emulator_tf32_value(bits);
+    }
+    return;
+  }
   const bool unsigned_left = matrices.kind == emulator_u8_s8 || matrices.kind == emulator_u8_u8;
   const bool unsigned_right = matrices.kind == emulator_s8_u8 || matrices.kind == emulator_u8_u8;
   const uint8_t *bytes = (const uint8_t *)read;
@@ -523,9 +531,9 @@ void add_products(void *const *sums) {
     } else {
       float sum;
       memcpy(&sum, &own->values[i], 4);
-      const unsigned width = has_float8(self.matrices.kind) ? 2 : 1;
-      for (unsigned k = 0; k < width * DEPTHS; ++k)
-        sum += left_values[group][width * row + k] * right_values[group][width * column + k];
+      const unsigned depths = self.matrices.kind == emulator_tf32 ? DEPTHS / 2 : has_float8(self.matrices.kind) ? 2 * DEPTHS : DEPTHS;
+      const float *left = left_values[group] + row / DEPTHS * depths, *right = right_values[group] + column / DEPTHS * depths;
+      for (unsigned k = 0; k < depths; ++k) sum += left[k] * right[k];
       memcpy(&own->values[i], &sum, 4);
     }
     memset(sums[i], 0xff, 4);

@@ -183,17 +183,18 @@ template <typename F> void gather_operands(const TensorProduct &product, uint16_
 void multiply_into_tensor_memory(unsigned memory, uint64_t left, uint64_t right, unsigned instruction, bool accumulates,
                                  emulator_tensor_kind kind) {
   begin_clocks();
-  const unsigned columns = (instruction >> 17 & 63) * 8, sums = instruction >> 4 & 3, depth = kind == emulator_tensor_f16 ? 16 : 32;
+  const unsigned columns = (instruction >> 17 & 63) * 8, sums = instruction >> 4 & 3, depth = kind == emulator_tensor_f16 ? 16 : kind == emulator_tensor_tf32 ? 8 : 32;
   const unsigned left_type = instruction >> 7 & 7, right_type = instruction >> 10 & 7;
   const bool transposes = instruction >> 15 & 3;
   if (instruction & 0xe080604fu) emulator_fail("an instruction descriptor with sparsity, signs or reserved bits is not emulated");
   if (sums != (kind == emulator_tensor_i8 ? 2 : 1)) emulator_fail("an instruction descriptor with another type of sums than its kind");
-  if (left_type > 1 || right_type > 1 || (kind == emulator_tensor_f16 && left_type != right_type))
+  const bool has_types = kind == emulator_tensor_tf32 ? left_type == 2 && right_type == 2 : left_type <= 1 && right_type <= 1;
+  if (!has_types || (kind == emulator_tensor_f16 && left_type != right_type))
     emulator_fail("an instruction descriptor with types that are not emulated");
   if ((instruction >> 24 & 31) * 16 != LANES) emulator_fail("tcgen05.mma of other than 128 rows is not emulated");
   if (!columns || columns > 256 || (kind == emulator_tensor_i8 && columns > 32 && columns % 16))
     emulator_fail("tcgen05.mma with a number of columns that it does not have");
-  if (depth == 32 && transposes) emulator_fail("tcgen05.mma of 8 bits across the depth is not emulated");
+  if (depth != 16 && transposes) emulator_fail("tcgen05.mma of other than 16 bits across the depth is not emulated");
   const Layout left_layout = tensor_layout(left, instruction >> 15 & 1), right_layout = tensor_layout(right, instruction >> 16 & 1);
   if (memory >> 16) emulator_fail("tcgen05.mma to other lanes than from 0 on");
   allocation_of(memory, columns, "tcgen05.mma to columns");
@@ -247,6 +248,12 @@ void complete(TensorProduct &product) {
   free(now);
   if (product.kind == emulator_tensor_f16)
     add_tensor_products<float>(product, 16, [](const uint16_t *row, unsigned k, unsigned type) { return value_of(row[k], type == 1); });
+  else if (product.kind == emulator_tensor_tf32)
+    add_tensor_products<float>(product, 8, [](const uint16_t *row, unsigned k, unsigned) {
+      uint32_t bits;
+      memcpy(&bits, row + 2 * k, 4);
+      return emulator_tf32_value(bits);
+    });
   else if (product.kind == emulator_tensor_i8)
     add_tensor_products<int>(product, 32, [](const uint16_t *row, unsigned k, unsigned type) {
       const uint8_t byte = ((const uint8_t *)row)[k];

@@ -28,6 +28,7 @@ from nnefc.passes.compute.vector_convolution import (
     convolve_vectors,
     convolve_vectors_within,
     gather_taps,
+    join_pointwise,
     pack_taps,
     pack_vectors,
 )
@@ -164,7 +165,7 @@ def _convolution(
         result = layouts.kernel(convolve_vectors, *operands, *given, name="convolution")
     is_padded = any(sliding.before) or any(sliding.after)
     if pointwise is not None and groups == 1 and not is_padded and all(size == 1 for size in filters.shape[2:]):
-        pointwise[result] = _Pointwise(source, packed.reshape(packed.shape[-4:]), sliding.strides, dtype)
+        pointwise[result] = _Pointwise(source, packed, sliding.strides, dtype)
     return layouts.as_blocked(result, outputs)
 
 
@@ -179,7 +180,7 @@ def _sum_of_two(layouts: LayoutRewriter, call: relax.Call, pointwise: _Made) -> 
     layout = layouts.layout_of(call.args[0])
     if layout is None or layout != layouts.layout_of(call.args[1]) or shape_of(call.args[0]) != shape_of(call.args[1]):
         return None
-    packed = to_constant(np.concatenate([side[0].packed for side in (first, second)]))
+    packed = to_constant(join_pointwise([side[0].packed for side in (first, second)]))
     data = first[0].data, second[0].data, packed
     made = layouts.kernel(add_pointwise_vectors, *data, second[0].strides, first[0].dtype, name="convolution")
     biases = [side[1] for side in (first, second) if side[1] is not None]

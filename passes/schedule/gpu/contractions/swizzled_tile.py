@@ -20,7 +20,7 @@ from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, SHARED_BYTES_PER_CYCLE
 
-__all__ = ["SwizzledTile", "VectorTile"]
+__all__ = ["RowTile", "SwizzledTile"]
 
 _BANKS = SHARED_BYTES_PER_CYCLE // LOAD_BYTES  # vectors that shared memory gives at once
 
@@ -43,8 +43,6 @@ class SwizzledTile(OperandTile):
     @property
     def name(self) -> str:
         """Returns a name of what a matrix instruction must know of the layout."""
-        if self.row_vectors == 1:
-            return f"vectors{self.positions}"
         if self.along_depth:
             return f"depths{self.depths}"
         return f"positions{self.row_vectors * self.lanes}x{self.depths}"
@@ -95,30 +93,36 @@ class SwizzledTile(OperandTile):
 
 
 @dataclass(frozen=True)
-class VectorTile(SwizzledTile):
-    """A tile along depths whose rows are single vectors: those of all positions, then those of the next depths.
+class RowTile(SwizzledTile):
+    """A tile along depths whose rows have some of the depths: the rows of all positions, then those of the next depths.
 
-    Eight positions fill the banks, and no swizzle is needed.
+    Where a row is a single vector, eight positions fill the banks, and no swizzle is needed.
+
+    Attributes:
+        row_depths: of a row.
     """
+
+    row_depths: int
 
     @property
     def row_vectors(self) -> int:
         """Returns the vectors of a row."""
-        return 1
+        return self.row_depths // self.lanes
+
+    @property
+    def name(self) -> str:
+        """Returns a name of what a matrix instruction must know of the layout."""
+        return f"vectors{self.positions}" if self.row_vectors == 1 else f"rows{self.row_depths}"
 
     @property
     def leading_bytes(self) -> int:
-        """Returns the distance between a position's vectors."""
-        return LOAD_BYTES * self.positions
-
-    def at(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
-        """Returns the offset in shared memory of the vector that begins at a position and a depth."""
-        vector = tirx.floordiv(depth, number(self.lanes)) * number(self.positions) + position
-        return vector * number(self.lanes)
+        """Returns the distance between a position's vectors, of those that an instruction reads."""
+        return LOAD_BYTES * (self.positions if self.row_vectors == 1 else 1)
 
     def rows_at(self, position: tirx.Expr, depth: int) -> tirx.Expr:
         """Returns the offset from which a matrix instruction counts rows: of a position, and a multiple of lanes."""
-        return self.at(position, number(depth))
+        group, within = divmod(depth, self.row_depths)
+        return position * number(self.row_depths) + number(group * self.positions * self.row_depths + within)
 
 
 def _divided(value: tirx.Expr, divisor: int) -> tuple[tirx.Expr, tirx.Expr]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from contraction_cases import Operation, kernels, lowered, random
 from emulate import device_code
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 from tvm import relax, te, tirx
 from tvm.relax import op
 
@@ -35,7 +35,8 @@ __all__ = [
     "generated",
     "machine_code",
     "multiplied",
-    "multiply_bytes",
+    "multiply_deep",
+    "rounded",
 ]
 
 
@@ -69,14 +70,24 @@ def multiplied(sizes: tuple[int, ...], transposed: tuple[int, ...], dtype: str) 
 
 def expected(given: Sequence[np.ndarray], transposed: tuple[int, ...]) -> np.ndarray:
     """What :func:`multiplied` gives, in float64."""
-    wide = [x.astype(np.float64) for x in given]
+    wide = [x.astype(np.float64) for x in (*map(rounded, given[:2]), *given[2:])]
     a, b = (x.swapaxes(-1, -2) if side in transposed else x for side, x in enumerate(wide[:2]))
     return np.maximum(a @ b + wide[3], 0) + wide[2]
 
 
-def multiply_bytes(a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """The product of a matrix with the transpose of another, both along the depth."""
-    return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, sum_type(str(a.ty.dtype)))
+def multiply_deep(a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """The product of a matrix with the transpose of another, both along the depth, of 8 bits or of float32."""
+    sums = "float32" if a.ty.dtype == "float32" else sum_type(str(a.ty.dtype))
+    return relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, sums)
+
+
+def rounded(given: np.ndarray) -> np.ndarray:
+    """What bulk copies make of an array: float32 is rounded to TF32, to nearest, ties to even."""
+    if given.dtype != np.float32:
+        return given
+    bits = given.view(np.uint32)
+    nearest = bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))
+    return np.where(np.isfinite(given), nearest & np.uint32(0xFFFFE000), bits).view(np.float32)
 
 
 def assert_nearly_equal(result: np.ndarray, wanted: np.ndarray, part: float = 2e-6) -> None:
@@ -138,13 +149,14 @@ def machine_code(code: DeviceCode, architecture: int) -> tuple[Usage, bytes]:
 
 
 class DynamicProducts:
-    """A file with the products of `[n, m, 128]` and a matrix, and of `[h, s, 64]` and `[h, 64, 72]`, in float16."""
+    """A file with the products of `[n, m, 128]` and a matrix, and of `[h, s, 64]` and `[h, 64, 72]`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "network.onnx"
-        self._weight = np.random.default_rng(3).standard_normal((128, 72)).astype(np.float16) / 8
+    def __init__(self, folder: Path, dtype: str = "float16") -> None:
+        self.path, self._dtype = folder / "network.onnx", np.dtype(dtype)
+        self._weight = np.random.default_rng(3).standard_normal((128, 72)).astype(dtype) / 8
+        element = helper.np_dtype_to_tensor_dtype(self._dtype)
         types = {"x": ["n", "m", 128], "a": ["h", "s", 64], "b": ["h", 64, 72], "y": None, "z": None}
-        x, a, b, y, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT16, s) for n, s in types.items())
+        x, a, b, y, z = (helper.make_tensor_value_info(n, element, s) for n, s in types.items())
         nodes = [helper.make_node("MatMul", names, [to]) for names, to in ((("x", "w"), "y"), (("a", "b"), "z"))]
         graph = helper.make_graph(nodes, "g", [x, a, b], [y, z], [numpy_helper.from_array(self._weight, "w")])
         self.path.write_bytes(helper.make_model(graph, ir_version=10).SerializeToString())
@@ -152,7 +164,7 @@ class DynamicProducts:
     def check(self, model: Model, n: int, m: int, h: int, s: int) -> None:
         """Runs them for sizes, and compares."""
         rng = np.random.default_rng(3)
-        given = [rng.standard_normal(shape).astype(np.float16) for shape in ((n, m, 128), (h, s, 64), (h, 64, 72))]
+        given = [rng.standard_normal(shape).astype(self._dtype) for shape in ((n, m, 128), (h, s, 64), (h, 64, 72))]
         wide = [x.astype(np.float64) for x in given]
         wanted = wide[0] @ self._weight.astype(np.float64), wide[1] @ wide[2]
         for result, correct in zip(model(*given), wanted, strict=True):

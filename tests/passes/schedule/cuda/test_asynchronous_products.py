@@ -17,7 +17,7 @@ from product_cases import (
     generated,
     machine_code,
     multiplied,
-    multiply_bytes,
+    multiply_deep,
 )
 
 from nnefc.passes.schedule.cuda.warp_tiles import (
@@ -34,9 +34,11 @@ TILES = {
     "copied": warpgroup_tiles,
     "bulk": bulk_tiles,
     "memory": tensor_memory_tiles,
-    "copied bytes": partial(warpgroup_tiles, of_bytes=True),
-    "bulk bytes": partial(bulk_tiles, of_bytes=True),
-    "memory bytes": partial(tensor_memory_tiles, of_bytes=True),
+    "copied bytes": partial(warpgroup_tiles, element_bytes=1),
+    "bulk bytes": partial(bulk_tiles, element_bytes=1),
+    "memory bytes": partial(tensor_memory_tiles, element_bytes=1),
+    "bulk single": partial(bulk_tiles, element_bytes=4),
+    "memory single": partial(tensor_memory_tiles, element_bytes=4),
 }
 
 
@@ -51,8 +53,8 @@ def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> War
 
 
 def target_of(tile: WarpgroupTile) -> CudaTarget:
-    """The architecture that has the tile's instruction."""
-    return replace(TARGET, architectures=(100 if isinstance(tile, TensorMemoryTile) else 90,))
+    """The architecture that has the tile's instruction, which may round float32."""
+    return replace(TARGET, architectures=(100 if isinstance(tile, TensorMemoryTile) else 90,), precision="tf32")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,11 @@ def target_of(tile: WarpgroupTile) -> CudaTarget:
         (("memory", 128, 128, 3), (2, 136, 131, 264), (0, 1), "float16"),
         (("memory", 128, 160, 6), (264, 168, 456), (0,), "bfloat16"),
         (("memory", 128, 256, 4), (3, 130, 264, 64), (1,), "float16"),
+        (("bulk single", 64, 96, 4), (70, 104, 164), (1,), "float32"),
+        (("bulk single", 128, 64, 3), (2, 136, 67, 100), (1,), "float32"),
+        (("bulk single", 256, 128, 4), (264, 136, 228), (1,), "float32"),
+        (("memory single", 128, 256, 4), (131, 264, 228), (1,), "float32"),
+        (("memory single", 128, 96, 3), (2, 130, 104, 100), (1,), "float32"),
     ],
     ids=str,
     indirect=["tile"],
@@ -122,19 +129,29 @@ def test_operands_of_8_bits(
     rng = np.random.default_rng(2)
     shapes = (tile.rows + 6, 336), (tile.columns + 8, 336)
     a, b = (random(rng, shape, dtype) for shape, dtype in zip(shapes, types, strict=True))
-    result, rules = execute(multiply_bytes, [a, b], target=target_of(tile))
+    result, rules = execute(multiply_deep, [a, b], target=target_of(tile))
     assert_nearly_equal(result, a.astype(np.float64) @ b.astype(np.float64).T)
     assert rules == ["TensorCoreRule"]
 
 
-@pytest.mark.parametrize("tile", [("copied", 128, 96, 4), ("bulk", 64, 96, 3), ("memory", 128, 96, 3)], indirect=True)
+@pytest.mark.parametrize(
+    ("tile", "dtype"),
+    [
+        (("copied", 128, 96, 4), "float16"),
+        (("bulk", 64, 96, 3), "float16"),
+        (("memory", 128, 96, 3), "float16"),
+        (("bulk single", 64, 96, 3), "float32"),
+        (("memory single", 128, 96, 3), "float32"),
+    ],
+    indirect=["tile"],
+)
 @pytest.mark.slow
 def test_other_architectures_multiply_the_same_tiles_by_warps(
-    tile: WarpgroupTile, monkeypatch: pytest.MonkeyPatch
+    tile: WarpgroupTile, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emulate_portable(monkeypatch)
-    for transposed in ((), (0, 1)):
-        operation, given = multiplied((136, 104, 200), transposed, "float16")
+    for transposed in ((), (0, 1)) if dtype == "float16" else ((1,),):
+        operation, given = multiplied((136, 104, 200), transposed, dtype)
         result, _ = execute(operation, given[:3], given[3:], target_of(tile))
         assert_nearly_equal(result, expected(given, transposed))
 
@@ -174,28 +191,39 @@ def test_machine_code_has_the_products_and_spills_nothing(tile: WarpgroupTile, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("types", "instruction"),
+    ("tile", "types", "instruction"),
     [
-        (("int8", "uint8"), b"m16n8k32.row.col.s32.s8.u8.s32"),
-        (("float8_e4m3fn", "float8_e5m2"), b"m16n8k32.row.col.f32.e4m3.e5m2.f32"),
-    ],
-)
-@pytest.mark.parametrize(
-    "tile",
-    [
-        ("copied bytes", 128, 256, 4),
-        ("copied bytes", 256, 128, 4),
-        ("bulk bytes", 128, 64, 3),
-        ("memory bytes", 128, 256, 4),
+        *(
+            (tile, types, instruction)
+            for tile in (
+                ("copied bytes", 128, 256, 4),
+                ("copied bytes", 256, 128, 4),
+                ("bulk bytes", 128, 64, 3),
+                ("memory bytes", 128, 256, 4),
+            )
+            for types, instruction in (
+                (("int8", "uint8"), b"m16n8k32.row.col.s32.s8.u8.s32"),
+                (("float8_e4m3fn", "float8_e5m2"), b"m16n8k32.row.col.f32.e4m3.e5m2.f32"),
+            )
+        ),
+        *(
+            (tile, ("float32", "float32"), b"m16n8k8.row.col.f32.tf32.tf32.f32")
+            for tile in (
+                ("bulk single", 64, 192, 4),
+                ("bulk single", 128, 256, 4),
+                ("bulk single", 256, 128, 4),
+                ("memory single", 128, 256, 4),
+            )
+        ),
     ],
     ids=str,
-    indirect=True,
+    indirect=["tile"],
 )
-def test_machine_code_of_8_bits_has_the_products_and_spills_nothing(
+def test_machine_code_of_deep_operands_has_the_products_and_spills_nothing(
     tile: WarpgroupTile, types: tuple[str, str], instruction: bytes
 ) -> None:
     given = [np.zeros((size, 1024), dtype) for size, dtype in zip((512, 768), types, strict=True)]
     target = target_of(tile)
-    usage, portable = machine_code(generated(multiply_bytes, given, target), target.oldest)
+    usage, portable = machine_code(generated(multiply_deep, given, target), target.oldest)
     assert usage.registers <= tile.registers + (0 if isinstance(tile, TensorMemoryTile) else 40)
     assert b"mma.sync.aligned." + instruction in portable

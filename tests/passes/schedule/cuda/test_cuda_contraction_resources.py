@@ -183,7 +183,7 @@ H100 = next(gpu for gpu in GPUS if gpu.name == "h100")
 
 def test_no_tiles_are_faster_than_memory() -> None:
     gpu = H100.for_float8
-    tiles = (*BYTE_TILES, *warpgroup_tiles(gpu.capability, of_bytes=True))
+    tiles = (*BYTE_TILES, *warpgroup_tiles(gpu.capability, element_bytes=1))
     moved = 1536 * (64 + 24576) + 2 * 64 * 24576
     for tile in tiles:
         for of_memory in (moved, 10 * moved):

@@ -15,6 +15,7 @@ from contraction_cases import TARGET, execute, kernels, lowered, random
 from emulate import device_code
 from emulated_networks import on_cuda
 from fake_driver import FakeDriver
+from product_cases import rounded
 from tvm import relax, te
 
 import nnefc
@@ -27,7 +28,8 @@ from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler, im
 from nnefc.targets.codegen.cuda.kernels import EncodedMap
 from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES, Gpu
 
-HOPPER = replace(TARGET, architectures=(90,), device=next(gpu for gpu in GPUS if gpu.name == "h200"))
+H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
+HOPPER = replace(TARGET, architectures=(90,), device=H200, precision="tf32")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Convolution:
 
     @property
     def lanes(self) -> int:
-        return 8 if self.dtype in ("float16", "bfloat16") else 16
+        return 8 if self.dtype in ("float16", "bfloat16", "float32") else 16
 
     def build(self, x: relax.Expr, packed: relax.Expr) -> relax.Expr:
         sums = "int32" if self.dtype == "int8" else "float32"
@@ -72,6 +74,7 @@ class Convolution:
 
     def expected(self, x: np.ndarray, filters: np.ndarray) -> np.ndarray:
         """The result, in blocks, by shifted products in float64."""
+        x, filters = rounded(x), rounded(filters)
         pad = [(0, 0), (0, 0), *zip(self.before, self.after, strict=True)]
         wide = np.pad(np.moveaxis(x.astype(np.float64), -1, 2).reshape(self.data), pad)
         outputs, inputs, *window = self.filters
@@ -151,6 +154,15 @@ CASES = {
         128,
         Convolution((1, 64, 9, 17), (32, 32, 3, 3), (2, 1), (2, 2), dilation=(2, 1), groups=2, dtype="float8_e5m2"),
     ),
+    "single, 3x3, stride 2": (
+        64,
+        Convolution((2, 24, 13, 15), (40, 24, 3, 3), (1, 1), (1, 1), (2, 2), dtype="float32"),
+    ),
+    "single, 1x1": (128, Convolution((2, 72, 9, 17), (24, 72, 1, 1), dtype="float32")),
+    "single, grouped, dilated": (
+        64,
+        Convolution((1, 64, 9, 11), (64, 32, 3, 3), (2, 1), (1, 2), dilation=(2, 1), groups=2, dtype="float32"),
+    ),
 }
 
 
@@ -190,6 +202,10 @@ def test_tensor_maps_join_pixels_with_their_channels_where_windows_do_not_stride
     assert (data.box, data.steps) == ((2, 31, 15, 8, 1), (1, 2, 2, 1, 1))
     data, _ = maps_of(Convolution((2, 64, 14, 30), (64, 64, 1, 1)))
     assert (data.sizes, data.box) == ((840, 1, 8, 2), (256, 1, 8, 1))
+    data, filters = maps_of(Convolution((2, 64, 14, 30), (64, 64, 3, 3), (1, 1), (1, 1), dtype="float32"))
+    assert (data.element_bytes, data.sizes, data.strides) == (4, (8, 30, 14, 8, 2), (32, 960, 13440, 107520))
+    assert (data.box, data.row_vectors) == ((8, 32, 4, 4, 1), 2)
+    assert (filters.sizes, filters.box, filters.row_vectors) == ((576, 64, 1), (32, 64, 1), 8)
 
 
 def test_threads_copy_pixels_that_are_further_apart_than_a_box_can_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 from contraction_cases import TARGET, execute, kernels, lowered
 from emulate import device_code, run_kernel
 from emulated_networks import on_cuda
-from product_cases import DynamicProducts, assert_nearly_equal, choose_kind, multiply_bytes
+from product_cases import DynamicProducts, assert_nearly_equal, choose_kind, multiply_deep
 from test_pixel_boxes import CASES as CONVOLUTIONS
 from test_pixel_boxes import by_rectangles
 from tvm import tirx
@@ -29,13 +29,21 @@ from nnefc.targets.codegen.cuda.compiler import image_name
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction
 from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES
 
-BLACKWELL = replace(TARGET, architectures=(100,))
+BLACKWELL = replace(TARGET, architectures=(100,), precision="tf32")
 B200 = next(gpu for gpu in GPUS if gpu.name == "b200")
 TILES = tensor_memory_tiles(B200.capability)
 
 
 @pytest.mark.parametrize(
-    "case", ["3x3, odd sizes, stride 2", "1x1, lines joined", "grouped bytes", "float8 of both types"]
+    "case",
+    [
+        "3x3, odd sizes, stride 2",
+        "1x1, lines joined",
+        "grouped bytes",
+        "float8 of both types",
+        "single, 3x3, stride 2",
+        "single, grouped, dilated",
+    ],
 )
 @pytest.mark.sample(1)
 def test_convolutions_by_rectangles_of_pixels(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +88,7 @@ def test_only_code_for_devices_with_tensor_memory_has_them(
     monkeypatch.setattr(tensor_core, "choose_tiling", choose)
     target = replace(TARGET, architectures=architectures)
     for dtype in ("float8_e4m3fn", "int8"):
-        kernels(lowered(multiply_bytes, [np.zeros((96, 128), dtype), np.zeros((64, 128), dtype)]), target)
+        kernels(lowered(multiply_deep, [np.zeros((96, 128), dtype), np.zeros((64, 128), dtype)]), target)
     assert found == [has_memory, of_integers]
     source = f"#if defined({SPECIFIC_FEATURES[100]}) || defined({SPECIFIC_FEATURES[103]})"
     assert [image_name(source, number) for number in (90, 100, 103, 120)] == ["90", "100a", "103a", "120"]
@@ -95,7 +103,7 @@ def test_models_choose_them_for_large_products(size: tuple[int, int, int]) -> No
 
 
 def test_tiles_fit_tensor_memory() -> None:
-    for tile in (*TILES, *tensor_memory_tiles(B200.capability, of_bytes=True)):
+    for tile in (*TILES, *tensor_memory_tiles(B200.capability, element_bytes=1)):
         assert isinstance(tile, TensorMemoryTile)
         assert tile.rows == 128
         assert tile.columns % 32 == 0

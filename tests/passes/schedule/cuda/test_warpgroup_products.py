@@ -32,7 +32,7 @@ from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES
 HOPPER = replace(TARGET, architectures=(90,))
 H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
 TILES = warpgroup_tiles(H200.capability)
-TILES_OF_BYTES = warpgroup_tiles(H200.capability, of_bytes=True)
+TILES_OF_BYTES = warpgroup_tiles(H200.capability, element_bytes=1)
 
 
 @pytest.mark.slow
