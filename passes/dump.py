@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 
 from nnefc.passes.manager import PassRun, Phase
-from nnefc.support.output_files import write_error, write_text
+from nnefc.support.output_files import check_folder, output_folder, write_text
 
 __all__ = ["STANDARD_OUTPUT", "Dump", "dump_of"]
 
@@ -37,7 +37,7 @@ class Dump:
     """
 
     def __init__(self, folder: Path | None, only: Collection[str] = ()) -> None:
-        """Makes the folder.
+        """Checks the folder, which is made when there is something to write.
 
         Args:
             folder: where to write; None for standard output.
@@ -52,7 +52,7 @@ class Dump:
         self._lock = threading.Lock()
         self._stream: TextIO = sys.stdout
         if folder is not None:
-            self._make(folder)
+            check_folder(folder)
 
     def __call__(self, run: PassRun) -> None:
         unit = _folder_of(run)
@@ -83,14 +83,8 @@ class Dump:
             with self._lock:
                 self._stream.write(f"# {unit / name}\n{text}\n")
             return
-        self._make(self._folder / unit)
-        write_text(self._folder / unit / name, text)
-
-    def _make(self, folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(folder, error) from error
+        with output_folder(self._folder / unit) as folder:
+            write_text(folder / name, text)
 
 
 def dump_of(folder: str | os.PathLike[str] | None, only: Collection[str]) -> Dump | None:

@@ -169,14 +169,11 @@ def write_outputs(folder: Path, results: Mapping[str, np.ndarray[Any, Any]]) -> 
     """
     import numpy as np
 
-    from nnefc.support.output_files import write_error, written_whole
+    from nnefc.support.output_files import output_folder, written_whole
 
     if folder.exists() and not folder.is_dir():
         raise CompileError(f"{folder} is a file: the outputs go into a folder", hint="give the name of another folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise write_error(folder, error) from error
-    for stem, array in zip(file_names(list(results)), results.values(), strict=True):
-        with written_whole(folder / f"{stem}.npy") as new, new.open("wb") as file:
-            np.save(file, array.astype(np.str_) if array.dtype.hasobject else array, allow_pickle=False)
+    with output_folder(folder):
+        for stem, array in zip(file_names(list(results)), results.values(), strict=True):
+            with written_whole(folder / f"{stem}.npy") as new, new.open("wb") as file:
+                np.save(file, array.astype(np.str_) if array.dtype.hasobject else array, allow_pickle=False)

@@ -26,7 +26,7 @@ from nnefc.passes.plan.program import Buffer, Program
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.distribution import COMPILERS, installed_version, versions_of
 from nnefc.support.mapped_files import aligned_copy, is_mapped
-from nnefc.support.output_files import temporary_folder, write_error, write_together
+from nnefc.support.output_files import output_folder, temporary_folder, write_together
 from nnefc.symbolic.dims import Dimension, bounds, is_known, ranges, widest
 from nnefc.symbolic.formulas import factor_of
 from nnefc.symbolic.named_formulas import Formula, names_in
@@ -228,12 +228,9 @@ class Artifact:
                 hint=f"choose one of {', '.join(self.code.texts)}",
             )
         location = Path(folder)
-        try:
-            location.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(location, error) from error
-        old = {file for pattern in self.code.texts[kind] for file in location.glob(pattern)}
-        new = write_together(location, lambda scratch: self.code.write_text(kind, scratch))
+        with output_folder(location):
+            old = {file for pattern in self.code.texts[kind] for file in location.glob(pattern)}
+            new = write_together(location, lambda scratch: self.code.write_text(kind, scratch))
         for file in sorted(old - set(new)):
             file.unlink(missing_ok=True)
 

@@ -25,6 +25,7 @@ from nnefc.driver.options import CompileOptions
 from nnefc.driver.progress import Progress
 from nnefc.loader.pool import usable_processors
 from nnefc.support.diagnostics import CompileError, warn_of_deprecation
+from nnefc.support.output_files import output_folder
 from nnefc.targets.description.library import LibraryDescription
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.system import format_of, is_hosted
@@ -156,8 +157,8 @@ def _compile_one(
         path = None
         if folder is not None:
             path = folder / _folder_name(target) / _file_name(Path(model), target)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            artifact.export(path, **export)
+            with output_folder(path.parent):
+                artifact.export(path, **export)
     except (CompileError, OSError) as error:
         return Compiled(target, time.perf_counter() - begin, error=error)
     seconds = time.perf_counter() - begin

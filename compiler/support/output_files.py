@@ -10,13 +10,15 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from nnefc.support.diagnostics import WriteError
 
 __all__ = [
+    "check_folder",
     "naming",
+    "output_folder",
     "readable_bytes",
     "scratch_next_to",
     "temporary_errors",
@@ -77,6 +79,47 @@ def readable_bytes(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
+
+
+@contextmanager
+def output_folder(folder: Path) -> Iterator[Path]:
+    """The folder, made with those that it is in; new ones are removed where the body fails and leaves them empty.
+
+    Raises:
+        WriteError: it cannot be made.
+    """
+    new = _made(folder)
+    try:
+        yield folder
+    except BaseException:
+        _remove_empty(new)
+        raise
+
+
+def check_folder(folder: Path) -> None:
+    """Raises the error of a folder that cannot be made; makes none.
+
+    Raises:
+        WriteError: it cannot be made.
+    """
+    _remove_empty(_made(folder))
+
+
+def _made(folder: Path) -> list[Path]:
+    """Makes a folder; returns those that are new, the innermost first."""
+    new = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _remove_empty(new)
+        raise write_error(folder, error) from error
+    return new
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tvm import relax
 
 import nnefc
 import nnefc.driver.compile
+from nnefc.cli.arrays import write_outputs
 from nnefc.driver.compile import compile_network
 from nnefc.ir.network import Network, State
 from nnefc.support.diagnostics import CompileError
@@ -94,6 +96,24 @@ def test_a_dump_that_cannot_be_written_is_an_error(document: Path, tmp_path: Pat
     (tmp_path / "dump" / "000_network.py").mkdir(parents=True)
     with pytest.raises(CompileError, match=r"cannot write .*000_network\.py"):
         nnefc.compile(document, dump=tmp_path / "dump")
+
+
+def test_a_full_disk_leaves_no_empty_folders(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    artifact = nnefc.compile(document)
+    monkeypatch.setattr(Path, "write_text", fail)
+    monkeypatch.setattr(np, "save", fail)
+    monkeypatch.setattr(type(artifact.code), "write_text", fail)
+    for write in (
+        lambda folder: nnefc.compile(document, dump=folder),
+        lambda folder: artifact.emit("llvm-ir", folder),
+        lambda folder: write_outputs(folder, {"y": X}),
+    ):
+        with pytest.raises(CompileError, match="No space left on device"):
+            write(tmp_path / "made" / "inner")
+        assert not (tmp_path / "made").exists()
 
 
 def test_a_wrong_target_is_reported_before_the_model_is_read(tmp_path: Path) -> None:

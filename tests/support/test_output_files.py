@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from nnefc.support.diagnostics import CompileError
-from nnefc.support.output_files import temporary_errors, temporary_folder, write_text, write_together, written_whole
+from nnefc.support.output_files import (
+    check_folder,
+    output_folder,
+    temporary_errors,
+    temporary_folder,
+    write_text,
+    write_together,
+    written_whole,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +53,26 @@ def test_an_interruption_leaves_what_was_there(tmp_path: Path) -> None:
         new.write_text("half")
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+def test_new_folders_that_stay_empty_are_removed(tmp_path: Path) -> None:
+    for error in (KeyboardInterrupt, CompileError("no such model")):
+        with pytest.raises((KeyboardInterrupt, CompileError)), output_folder(tmp_path / "made" / "inner"):
+            raise error
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old").mkdir()
+    with pytest.raises(KeyboardInterrupt), output_folder(tmp_path / "old" / "new") as folder:
+        (folder / "first").touch()
+        raise KeyboardInterrupt
+    assert [file.name for file in (tmp_path / "old" / "new").iterdir()] == ["first"]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CompileError, match=r"cannot write .*file/made/inner: "):
+        check_folder(tmp_path / "file" / "made" / "inner")
+    check_folder(tmp_path / "made" / "inner")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_link_keeps_what_it_leads_to(tmp_path: Path) -> None:
