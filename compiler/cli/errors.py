@@ -31,6 +31,10 @@ INTERRUPTED = "interrupted"
 INTERRUPTED_STATUS = 128 + signal.SIGINT
 """The exit status after Ctrl-C, as in shells."""
 
+_INTERRUPTIONS: list[KeyboardInterrupt] = []
+"""Kept, with the networks that are half built in their frames, to the end of the process: TVM warns on stderr when such
+a network is destroyed."""
+
 
 class ErrorsAsMessages(click.Group):
     """A group whose commands print an error as a message and exit with status 1, or 130 after Ctrl-C.
@@ -82,7 +86,8 @@ def interruptions_as_lines() -> Iterator[None]:
     """Print one line and exit with status 130 if Ctrl-C interrupts the body."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        _INTERRUPTIONS.append(interruption)
         click.echo(INTERRUPTED, err=True)
         raise click.exceptions.Exit(INTERRUPTED_STATUS) from None
 

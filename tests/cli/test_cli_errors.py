@@ -100,3 +100,30 @@ def test_starting_and_running_do_not_import_tvm(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+INTERRUPTED = """
+import os, signal, sys
+from tvm import relax
+from nnefc.__main__ import main
+
+emit = relax.BlockBuilder.emit
+
+def interrupted(builder, *arguments, **options):
+    os.kill(os.getpid(), signal.SIGINT)
+    return emit(builder, *arguments, **options)
+
+relax.BlockBuilder.emit = interrupted
+main()
+"""
+
+
+def test_an_interruption_within_a_network_is_one_line(tmp_path: Path) -> None:
+    """TVM warns of networks that are destroyed before they are whole."""
+    (tmp_path / "graph.nnef").write_text(
+        "version 1.0;\ngraph g(x) -> (y) { x = external(shape = [4]); y = relu(x); }\n"
+    )
+    command = [sys.executable, "-c", INTERRUPTED, "compile", "graph.nnef", "-o", "y.so"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr, done.stdout) == (130, "interrupted\n", "")
+    assert [file.name for file in tmp_path.iterdir()] == ["graph.nnef"]
