@@ -4,7 +4,7 @@
 #   make chat       compile a language model and talk to it (CHAT='--prompt "…"' for one question)
 #   make test       the tests, in two processes (WORKERS=n for another number)
 #   make test-all   the same and the slow ones: whole networks, hours (PART=1/4 for a quarter)
-#   make nightly    all tests, or PART=1/24, and what became of them into docs/what-works.md: make nightly LOCKED=1
+#   make nightly    all tests, or PART=1/8, and what became of them into docs/what-works.md: make nightly LOCKED=1
 #   make fuzz       random graphs through the compiler, compared with float64 (MINUTES=n)
 #   make stress     the runtime's threads, under sanitizers and in all orders of steps (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too

@@ -1,19 +1,20 @@
 """Run all tests in parts, and write what became of them into docs/what-works.md: `make nightly`.
 
-    python docs/nightly.py [--part 2/24] [--workers 2]
+    python docs/nightly.py [--part 2/8] [--workers 2]
     python docs/nightly.py --page                      # writes the page from tests/nightly.json
 
-All tests, slow ones among them, take hours on two processors. Each part is a stretch of the tests in the order of their
-files (`pytest --part`), and takes some minutes where nothing else runs. Without `--part`, parts that are
-not on record come first, then those that ran longest ago, so that each night goes on where another one ended. What a
-part gave is kept with its commit in tests/nightly.json, from which the page has its table; sources that differ from a
-commit are run, and not recorded. A test that does not end has failed after half an hour, and a part that pytest cannot
-run leaves the others to run.
+All tests, slow ones among them, take some two hours on two processors. Each part is a stretch of the tests in the order
+of their files (`pytest --part`), and takes about a quarter of an hour where nothing else runs. Without `--part`, parts
+that are not on record come first, then those that ran longest ago, so that each night goes on where another one ended.
+What a part gave is kept with its commit in tests/nightly.json, from which the page has its table; sources that differ
+from a commit are run, and not recorded. A test that does not end has failed after half an hour, and a part that pytest
+cannot run leaves the others to run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ __all__ = ["PAGE", "PARTS", "RECORD", "Verdict", "page", "recorded", "verdict_of
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "what-works.md"
 RECORD = ROOT / "tests" / "nightly.json"
-PARTS = tuple(f"{number}/24" for number in range(1, 25))
+PARTS = tuple(f"{number}/8" for number in range(1, 9))
 MAX_NAMED = 20
 """Failed tests that the page names."""
 _LONGEST = 1800
@@ -55,6 +56,8 @@ class Verdict:
         date: when it ended, UTC.
         packages: versions of what most depends on.
         failed: names of tests that failed, or whose setup did.
+        minutes: how long it ran, which is longer where other programs run.
+        processor_minutes: how much of that it computed, in all of its processes together.
         files: the first and the last file of its tests.
         left_out: files whose packages are not installed, also those of other parts.
     """
@@ -62,6 +65,7 @@ class Verdict:
     date: str
     commit: str
     minutes: int
+    processor_minutes: int
     passed: int
     skipped: int
     failed: tuple[str, ...]
@@ -70,7 +74,7 @@ class Verdict:
     left_out: tuple[str, ...]
 
 
-def verdict_of(results: Path, commit: str, minutes: float) -> Verdict:
+def verdict_of(results: Path, commit: str, minutes: float, processor_minutes: float) -> Verdict:
     """Read what pytest wrote with `--junitxml`."""
     passed, skipped, failed, files, left_out = 0, 0, [], set(), set()
     for case in ElementTree.parse(results).getroot().iter("testcase"):
@@ -91,6 +95,7 @@ def verdict_of(results: Path, commit: str, minutes: float) -> Verdict:
         f"{datetime.now(UTC):%Y-%m-%d}",
         commit,
         round(minutes),
+        round(processor_minutes),
         passed,
         skipped,
         tuple(sorted(failed)),
@@ -119,12 +124,13 @@ def page() -> str:
 
 
 def _table(record: Mapping[str, Verdict]) -> Iterator[str]:
-    yield "| part | from | to | ended | commit | passed | failed | skipped | minutes | with |"
-    yield "|---|---|---|---|---|---:|---:|---:|---:|---|"
+    yield "| part | from | to | ended | commit | passed | failed | skipped | minutes | processor minutes | with |"
+    yield "|---|---|---|---|---|---:|---:|---:|---:|---:|---|"
     for name, found in record.items():
         files = " | ".join(f"`{file}`" for file in found.files)
-        counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,} | {found.minutes}"
-        yield f"| {name} | {files} | {found.date} | `{found.commit}` | {counts} | {found.packages} |"
+        counts = f"{found.passed:,} | {len(found.failed)} | {found.skipped:,}"
+        minutes = f"{found.minutes} | {found.processor_minutes}"
+        yield f"| {name} | {files} | {found.date} | `{found.commit}` | {counts} | {minutes} | {found.packages} |"
     waiting = [name for name in PARTS if name not in record]
     if waiting:
         yield ""
@@ -159,13 +165,18 @@ def run_part(part: str, workers: int) -> Verdict:
     results = ROOT / "build" / "nightly" / f"{part.replace('/', '-of-')}.xml"
     results.parent.mkdir(parents=True, exist_ok=True)
     results.unlink(missing_ok=True)
-    commit, start = _commit(), time.monotonic()
+    commit, start, used = _commit(), time.monotonic(), _used_by_children()
     words = ["-n", str(workers), "--dist", "worksteal", "--durations", "20", "--part", part, f"--junitxml={results}"]
     words += ["-o", f"faulthandler_timeout={_LONGEST}", "-o", "faulthandler_exit_on_timeout=true"]
     done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, check=False)
     if done.returncode not in (0, 1):  # something else than tests that fail
         raise click.ClickException(f"pytest ended with {done.returncode}: nothing is recorded of the part {part}")
-    return verdict_of(results, commit, (time.monotonic() - start) / 60)
+    return verdict_of(results, commit, (time.monotonic() - start) / 60, (_used_by_children() - used) / 60)
+
+
+def _used_by_children() -> float:
+    """Seconds of processors that ended processes have taken, and those that they waited for."""
+    return sum(os.times()[2:4])
 
 
 def _write() -> None:

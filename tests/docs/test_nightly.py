@@ -27,16 +27,18 @@ RESULTS = """<testsuites><testsuite>
 
 def test_a_verdict_counts_and_names_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "results.xml").write_text(RESULTS)
-    found = nightly.verdict_of(tmp_path / "results.xml", "0123456789ab", 61.4)
-    assert (found.passed, found.skipped, found.minutes) == (1, 1, 61)
+    found = nightly.verdict_of(tmp_path / "results.xml", "0123456789ab", 61.4, 90.5)
+    assert (found.passed, found.skipped, found.minutes, found.processor_minutes) == (1, 1, 61, 90)
     assert found.left_out == ("tests/c/test_absent.py",)
     assert found.failed == ("tests/a/test_one.py::test_y[1]", "tests/b.py::test_w")
     record = tmp_path / "record.json"
-    record.write_text(json.dumps({"2/24": nightly.asdict(found)}))
+    record.write_text(json.dumps({"2/8": nightly.asdict(found)}))
     monkeypatch.setattr(nightly, "RECORD", record)
     text = nightly.page()
-    assert f"| 2/24 | `tests/a/test_one.py` | `tests/b.py` | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 |" in text
-    assert "Not run yet: 1/24, 3/24, 4/24," in text
+    assert (
+        f"| 2/8 | `tests/a/test_one.py` | `tests/b.py` | {found.date} | `0123456789ab` | 1 | 2 | 1 | 61 | 90 |" in text
+    )
+    assert "Not run yet: 1/8, 3/8, 4/8," in text
     assert "Left out, for packages that are not there: `tests/c/test_absent.py`." in text
     assert "Failed: `tests/a/test_one.py::test_y[1]`, `tests/b.py::test_w`." in text
 
@@ -46,23 +48,23 @@ def test_a_part_that_cannot_be_run_leaves_the_others_to_run(tmp_path: Path, monk
 
     def run_part(part: str, workers: int) -> nightly.Verdict:
         asked.append(part)
-        if part == "2/24":
+        if part == "2/8":
             raise click.ClickException("pytest ended with 3")
-        return verdict("2026-01-03", "+", ("test_a",) * (part == "3/24"))
+        return verdict("2026-01-03", "+", ("test_a",) * (part == "3/8"))
 
     record = tmp_path / "record.json"
-    ended = {"1/24": "2026-01-02", "4/24": "2026-01-01", "5/12": "2026-01-01"}
+    ended = {"1/8": "2026-01-02", "4/8": "2026-01-01", "5/12": "2026-01-01"}
     record.write_text(json.dumps({part: nightly.asdict(verdict(date)) for part, date in ended.items()}))
     monkeypatch.setattr(nightly, "RECORD", record)
     monkeypatch.setattr(nightly, "run_part", run_part)
     done = CliRunner().invoke(nightly.main, [])
-    waiting = [f"{number}/24" for number in (2, 3, *range(5, 25))]
-    assert asked == [*waiting, "4/24", "1/24"] and done.exit_code == 1
+    waiting = [f"{number}/8" for number in (2, 3, *range(5, 9))]
+    assert asked == [*waiting, "4/8", "1/8"] and done.exit_code == 1
     assert "Error: pytest ended with 3; 1 tests failed" in done.output
 
 
 def verdict(date: str, changed: str = "", failed: tuple[str, ...] = ()) -> nightly.Verdict:
-    return nightly.Verdict(date, "0123456789ab" + changed, 2, 5, 0, failed, "", ("tests/a.py", "tests/b.py"), ())
+    return nightly.Verdict(date, "0123456789ab" + changed, 2, 3, 5, 0, failed, "", ("tests/a.py", "tests/b.py"), ())
 
 
 def test_a_verdict_is_recorded_and_written_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,10 +73,11 @@ def test_a_verdict_is_recorded_and_written_on_the_page(tmp_path: Path, monkeypat
     written.write_text("# Page\n\n<!-- nightly -->\n<!-- end of nightly -->\n\nMore.\n")
     for name, value in {"RECORD": record, "PAGE": written, "run_part": lambda *_: verdict("2026-01-03")}.items():
         monkeypatch.setattr(nightly, name, value)
-    assert CliRunner().invoke(nightly.main, ["--part", "7/24"]).exit_code == 0
-    assert nightly.recorded().keys() == {"7/24"}
+    assert CliRunner().invoke(nightly.main, ["--part", "7/8"]).exit_code == 0
+    assert nightly.recorded().keys() == {"7/8"}
     assert (
-        "\n| 7/24 | `tests/a.py` | `tests/b.py` | 2026-01-03 | `0123456789ab` | 5 | 0 | 0 | 2 |" in written.read_text()
+        "\n| 7/8 | `tests/a.py` | `tests/b.py` | 2026-01-03 | `0123456789ab` | 5 | 0 | 0 | 2 | 3 |"
+        in written.read_text()
     )
     assert written.read_text().endswith("\n<!-- end of nightly -->\n\nMore.\n")
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from emulation import MACHINES, run_on
+from emulation import MACHINES, Machine, run_on
 from onnx import TensorProto, helper, numpy_helper
 from pnnx_files import operator_network
 from reproducible_networks import AT_BORDERS
@@ -207,34 +209,53 @@ def test_registers_follow_the_target_and_nothing_else_does() -> None:
     assert machines[0].vectors.registers > machines[1].vectors.registers
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("machine", [*EMULATED, *LONG], ids=lambda machine: machine.name)
-@pytest.mark.parametrize("network", list(NETWORKS))
-def test_emulated_processors_give_the_same_bits(machine: object, network: str, tmp_path: Path) -> None:
-    if machine.missing:
-        pytest.skip(f"without {machine.missing}")
-    net = Net(3)
-    onnx.save(net.model(NETWORKS[network](net)), tmp_path / "m.onnx")
-    with nnefc.compile(tmp_path / "m.onnx", reproducible=True).load(threads=2) as loaded:
-        own = dict(loaded.run(net.inputs))
-    other = nnefc.compile(tmp_path / "m.onnx", machine.target, reproducible=True)
-    assert have_same_bits(own, run_on(machine, other, net.inputs))
+@dataclass(frozen=True)
+class Here:
+    """A network, its inputs, and its results on this processor.
+
+    Attributes:
+        inputs: by the names that its library gives them.
+    """
+
+    path: Path
+    inputs: dict[str, np.ndarray]
+    results: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def run_here(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Here]:
+    """Networks by their names, each compiled and run here once for all machines that it is compared with."""
+
+    @functools.cache
+    def run(network: str) -> Here:
+        folder = tmp_path_factory.mktemp("here")
+        if network == "sums":
+            path, inputs = model, {"x": X}
+        elif network in AT_BORDERS:
+            path, inputs = AT_BORDERS[network](folder)
+        else:
+            net, path = Net(3), folder / "m.onnx"
+            onnx.save(net.model(NETWORKS[network](net)), path)
+            inputs = net.inputs
+        artifact = nnefc.compile(path, reproducible=True)
+        inputs = dict(zip([tensor.name for tensor in artifact.inputs], inputs.values(), strict=True))
+        with artifact.load(threads=2) as loaded:
+            return Here(path, inputs, dict(loaded.run(inputs)))
+
+    return run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", [*EMULATED, *LONG], ids=lambda machine: machine.name)
-@pytest.mark.parametrize("network", ["sums", *AT_BORDERS])
-def test_emulated_processors_give_the_same_bits_at_borders(
-    machine: object, network: str, model: Path, tmp_path: Path
+@pytest.mark.parametrize("network", [*NETWORKS, "sums", *AT_BORDERS])
+def test_emulated_processors_give_the_same_bits(
+    machine: Machine, network: str, run_here: Callable[[str], Here]
 ) -> None:
     if machine.missing:
         pytest.skip(f"without {machine.missing}")
-    path, inputs = (model, {"x": X}) if network == "sums" else AT_BORDERS[network](tmp_path)
-    artifact = nnefc.compile(path, reproducible=True)
-    inputs = dict(zip([tensor.name for tensor in artifact.inputs], inputs.values(), strict=True))
-    with artifact.load(threads=2) as loaded:
-        own = dict(loaded.run(inputs))
-    assert have_same_bits(own, run_on(machine, nnefc.compile(path, machine.target, reproducible=True), inputs))
+    here = run_here(network)
+    other = nnefc.compile(here.path, machine.target, reproducible=True)
+    assert have_same_bits(here.results, run_on(machine, other, here.inputs))
 
 
 def test_no_function_calls_the_c_library(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_every_refusal_has_a_reason_of_a_kind() -> None:
     assert [kind for kind in REASONS if not any(re.search(kind, why) for why in refused.values())] == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(100)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_operators_take_dynamic_sizes(part: int) -> None:
     refused = read_refused()
@@ -100,7 +100,7 @@ def test_operators_take_dynamic_sizes(part: int) -> None:
     assert {name: why for name, why in failed.items() if not re.search(MUST_AGREE, why)} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(100)
 def test_no_more_tests_than_before_are_refused_with_dynamic_sizes() -> None:
     assert {name for name, _ in found_refused()} <= set(read_refused())
 

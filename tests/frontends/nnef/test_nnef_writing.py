@@ -310,10 +310,14 @@ def test_gelu_by_tanh_keeps_its_bits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @pytest.mark.parametrize("name", networks.NAMES)
-def test_whole_networks_compute_the_same_bits(name: str, tmp_path: Path) -> None:
-    """Of operators that NNEF has one operation for each; those with an error function in tract's dialect."""
+def test_whole_networks_compute_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of operators that NNEF has one operation for each; those with an error function in tract's dialect.
+
+    Equal kernels are compiled once, by the cache of kernels: what is written differently has kernels of its own.
+    """
+    monkeypatch.setenv("NNEFC_CACHE", str(tmp_path / "cache"))
     twins = networks.write_twins(tmp_path, name)
     for number, source in enumerate((twins.onnx, twins.nnef)):
         again = tmp_path / f"{number}.nnef"
