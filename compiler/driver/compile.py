@@ -108,7 +108,7 @@ def compile_model(
     """Compile a model as :func:`compile`, with an object of options.
 
     Args:
-        path: of the model.
+        model: as for :func:`compile`.
         options: of the compilation; `options.precision` may be `auto`.
         progress: called at the beginning and end of every phase.
         cache: of kernels.

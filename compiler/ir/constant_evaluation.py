@@ -1,4 +1,4 @@
-"""Evaluates bindings that depend on constants alone at compile time, within a budget of work.
+"""Evaluates bindings that depend on constants only at compile time, within a budget of work.
 
 Bindings are compiled for this machine without schedules and run once. Large matrix products are computed by NumPy,
 whose BLAS library is a hundred times as fast. A model may contain any amount of work, so bindings that exceed the
@@ -28,17 +28,19 @@ __all__ = ["Budget", "Kernels", "evaluate", "external_calls"]
 Kernels = Mapping[GlobalVar, tirx.PrimFunc]
 
 _MIN_FOR_NUMPY = 1 << 26
-"""Multiplications of a matrix product that NumPy computes; smaller ones are quick either way."""
+"""Multiplications of a matrix product from which NumPy computes it; smaller ones are fast either way."""
 
 _NUMPY_IS_FASTER = 64
-"""How many times less such a product counts."""
+"""The divisor of the cost of such a product."""
 
 _COMPILATION = 1 << 22
-"""What each compilation counts: some 10 ms."""
+"""The cost of each compilation, which takes about 10 ms."""
 
 
 def external_calls(kernel: tirx.PrimFunc) -> set[str]:
-    """The functions of the runtime that a kernel calls, as to report errors: they are not there at compile time."""
+    """Return the functions of the runtime that a kernel calls, such as those that report errors; they do not exist
+    at compile time.
+    """
     names: set[str] = set()
 
     def visit(call: tvm.ir.Call) -> None:
@@ -54,12 +56,11 @@ _EXTERN = tvm.ir.Op.get("tirx.call_extern")
 
 @dataclass
 class Budget:
-    """Work that constant evaluation may still do, in iterations of innermost loops: a second runs a few hundred
-    million.
+    """The remaining work for constant evaluation, in iterations of innermost loops: a second has a few hundred million.
 
     Attributes:
-        left: steps.
-        largest: elements of the largest result that may be kept.
+        left: iterations.
+        largest: maximum elements of a result that may be kept.
     """
 
     left: int = 1 << 29
@@ -67,17 +68,17 @@ class Budget:
 
     @classmethod
     def for_constants(cls, elements: int) -> Budget:
-        """Returns the budget for a program whose constants have this number of elements; it grows with that number."""
+        """Return the budget for a program whose constants have this number of elements; it grows with that number."""
         return cls(cls.left + 100 * elements, cls.largest + 4 * elements)
 
     def starts(self) -> bool:
-        """Returns whether the budget allows another compilation, and deducts its cost."""
+        """Deduct the cost of a compilation; return whether the budget allows it."""
         self.left -= _COMPILATION
         return self.left > 0
 
     def covers(self, binding: relax.Binding, kernels: Kernels) -> bool:
-        """Returns whether the budget allows to evaluate a binding, and deducts its cost. Bindings with dynamic sizes
-        are refused.
+        """Deduct the cost of a binding; return whether the budget allows it. Bindings with dynamic sizes are
+        refused.
         """
         if variables(binding.value):
             return False
@@ -89,7 +90,7 @@ class Budget:
 
 
 def _work(binding: relax.Binding, kernels: Kernels) -> int:
-    """About how many steps a binding takes: no less than the elements that it reads and writes."""
+    """Estimate the cost of a binding: at least the number of elements that it reads and writes."""
     call = binding.value
     if not isinstance(call, relax.Call):
         return 0  # a part of a tuple
@@ -104,7 +105,9 @@ def _work(binding: relax.Binding, kernels: Kernels) -> int:
 
 
 def _products(call: relax.Call, tensors: Sequence[relax.Expr], results: int) -> int:
-    """Multiplications of a matrix product or convolution, elements that a pooling reads; zero for other operators."""
+    """Return the multiplications of a matrix product or convolution, or the elements that a pooling reads; 0 for
+    other operators.
+    """
     name = call.op.name.removeprefix("relax.") if isinstance(call.op, tvm.ir.Op) else ""
     if name == "matmul":
         return results * _shape(tensors[0].ty)[-1]
@@ -141,12 +144,12 @@ def evaluate(
     kernels: Kernels,
     values: Mapping[relax.Var, Any] = MappingProxyType({}),
 ) -> list[tvm.runtime.Tensor]:
-    """The values of some variables.
+    """Return the values of some variables.
 
     Args:
-        bindings: all that they are made of, in order; kernels that report errors to the runtime are not among them.
-        wanted: tensors among what is bound.
-        kernels: what the bindings call.
+        bindings: all on which the variables depend, in order; none may have kernels that report errors to the runtime.
+        wanted: the variables, which are tensors.
+        kernels: that the bindings call.
         values: of variables that the bindings read and that are known already.
     """
     known: dict[relax.Var, Any] = dict(values)
@@ -174,7 +177,9 @@ def evaluate(
 def _run(
     bindings: Sequence[relax.Binding], wanted: Sequence[relax.Var], kernels: Kernels, known: dict[relax.Var, Any]
 ) -> None:
-    """Compile and run bindings; what is wanted of them, tensors or tuples of such, becomes known."""
+    """Compile and run bindings, and add the values of the wanted variables, tensors or tuples of these, to the known
+    ones.
+    """
     made = {binding.var for binding in bindings}
     results = [var for var in dict.fromkeys(wanted) if var in made]
     if not results:
@@ -205,7 +210,7 @@ def _literal(value: Any) -> relax.Expr:
 
 
 def _aligned(value: relax.Expr) -> relax.Expr:
-    """Returns what a binding computes, of constants that begin where compiled code expects it."""
+    """Return the value of a binding with constants at addresses that are aligned as compiled code expects."""
     match value:
         case GenericConst():
             tensor = aligned(value.value)
@@ -224,9 +229,7 @@ def _is_aligned(value: relax.Expr) -> bool:
 
 
 def _is_product_of_numpys(binding: relax.Binding) -> bool:
-    """Returns whether a binding is a matrix product to be computed by NumPy: large, and of a float type that its BLAS
-    multiplies.
-    """
+    """Return whether a binding is a matrix product for NumPy: large, and of a float type that its BLAS supports."""
     call = binding.value
     if not (isinstance(call, relax.Call) and call.op == tvm.ir.Op.get("relax.matmul")):
         return False

@@ -15,7 +15,7 @@ def bindings_of(func: relax.Function) -> list[relax.Binding]:
 
 
 def variables_read(expr: relax.Expr) -> list[relax.Var]:
-    """The variables that the value of a binding reads, each as often as it does."""
+    """Return the variables that an expression reads, each as often as it is read."""
     kind = type(expr)
     found = _READ.get(kind)  # all passes ask it of all bindings: each class is looked up once
     if found is None:
@@ -27,7 +27,7 @@ _READ: dict[type, Callable[[relax.Expr], list[relax.Var]]] = {}
 
 
 def _read_by(kind: type) -> Callable[[relax.Expr], list[relax.Var]]:
-    """How to find those of an expression of a class."""
+    """Return the function that finds the variables in an expression of a class."""
     if issubclass(kind, relax.Var):
         return lambda expr: [expr]
     if issubclass(kind, relax.Tuple):

@@ -20,7 +20,7 @@ __all__ = ["fold_empty_reductions"]
 
 
 def fold_empty_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel without its schedule, none of whose reductions runs over an axis that is known to have no elements."""
+    """Return an unscheduled kernel without reductions over axes that are known to be empty."""
     gone: set[tirx.Var] = set()
 
     def note(realize: s_tir.SBlockRealize) -> None:

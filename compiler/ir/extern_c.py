@@ -39,8 +39,8 @@ class CSource:
 
     Attributes:
         text: its content; `<stdint.h>` and `<stdbool.h>` are included already.
-        name: how the compiler's messages call it.
-        folder: where it looks for what the file includes in quotes; none if empty.
+        name: in the compiler's messages.
+        folder: in which files that it includes in quotes are searched; empty for none.
     """
 
     text: str
@@ -49,7 +49,7 @@ class CSource:
 
     @classmethod
     def file(cls, path: Path | str) -> CSource:
-        """The file at a path.
+        """Read a file.
 
         Raises:
             CompileError: it cannot be read.
@@ -66,7 +66,7 @@ class CCall:
 
     Attributes:
         function: its name; it returns an `int32_t`, 0 for success.
-        parameters: the types of its parameters in C.
+        parameters: the C types of its parameters.
     """
 
     source: CSource
@@ -92,7 +92,7 @@ class CCall:
 
     @property
     def wrapper(self) -> str:
-        """Returns the C wrapper, which follows the user's source text."""
+        """The C wrapper, which follows the user's source text."""
         names = [f"a{number}" for number in range(len(self.parameters))]
         declared = ", ".join(
             f"{kind}{'' if kind.endswith('*') else ' '}{name}"
@@ -103,7 +103,7 @@ class CCall:
 
     @property
     def attributes(self) -> dict[str, list[str]]:
-        """Returns the kernel attributes that make a kernel call the function."""
+        """The kernel attributes that make a kernel call the function."""
         return {
             C_CALL: [self.source.text, self.source.name, self.source.folder, self.function, *self.parameters],
         }
@@ -120,7 +120,7 @@ _HEAD = "#include <stdbool.h>\n#include <stdint.h>\n"
 
 
 def c_files(module: tvm.IRModule) -> dict[CSource, str]:
-    """The files that the kernels of a module need, with the wrappers: texts by what the user wrote."""
+    """Return the files that the kernels of a module need: by the user's source, the text with the wrappers."""
     kernels = (func for func in module.functions.values() if isinstance(func, tirx.PrimFunc) and calls_c(func))
     calls = dict.fromkeys(map(_call, kernels))
     texts: dict[CSource, str] = {}
@@ -132,7 +132,7 @@ def c_files(module: tvm.IRModule) -> dict[CSource, str]:
 
 
 def calls_c(func: tirx.PrimFunc) -> bool:
-    """Returns whether a kernel calls a function of a C file of a user's."""
+    """Return whether a kernel calls a function of a user's C file."""
     return bool(func.attrs) and C_CALL in func.attrs
 
 

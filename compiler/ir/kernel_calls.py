@@ -32,12 +32,12 @@ def call_te(
     name: str,
     attrs: Mapping[str, Any] | None = None,
 ) -> relax.Call:
-    """Returns a call of a function of TE as a kernel of its own.
+    """Return the call of a kernel that is made from a TE function.
 
     Args:
-        builder: takes in the kernel.
-        function: from tensors of TE, for the operands among `args`, to one or several tensors.
-        args: operands, sizes and whatever else the function takes.
+        builder: to which the kernel is added.
+        function: from TE tensors, for the operands among `args`, to one or several tensors.
+        args: operands, sizes and other arguments of the function.
         name: of the kernel.
         attrs: of the kernel.
     """
@@ -52,17 +52,17 @@ def emit_te(
     name: str,
     attrs: Mapping[str, Any] | None = None,
 ) -> relax.Var:
-    """The variable that is bound to a call; see :func:`call_te`."""
+    """Emit the call of a kernel, and return the variable that is bound to it; see :func:`call_te`."""
     return builder.emit(call_te(builder, function, *args, name=name, attrs=attrs))
 
 
 @dataclass(frozen=True)
 class TeKernel:
-    """A kernel made of a function of TE, and what it is called with.
+    """A kernel that is made from a TE function, and the arguments of its call.
 
     Attributes:
         tensors: the operands among the arguments.
-        sizes: dynamic dimensions that the arguments mention, scalar operands after the tensors.
+        sizes: dynamic dimensions in the arguments, which are scalar operands after the tensors.
         types: of the results.
     """
 
@@ -73,7 +73,7 @@ class TeKernel:
 
 
 def te_kernel(function: Callable[..., Any], args: Sequence[Any], attrs: Mapping[str, Any]) -> TeKernel:
-    """Returns the kernel of a function, with placeholders for the tensors among its arguments."""
+    """Return the kernel of a TE function, with placeholders for the tensors among its arguments."""
     tensors: list[relax.Expr] = []
     operands: list[te.Tensor] = []
     sizes: dict[tirx.Var, None] = {}
@@ -103,14 +103,15 @@ def te_kernel(function: Callable[..., Any], args: Sequence[Any], attrs: Mapping[
 
 
 def kept_apart(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A kernel that TVM takes for no other one with other dynamic dimensions inside."""
+    """Return a kernel with an attribute that keeps TVM from merging it with kernels for other dynamic dimensions."""
     names = _captured(kernel)
     return kernel.with_attr(CAPTURED_DIMENSIONS, names) if names else kernel
 
 
 def _captured(kernel: tirx.PrimFunc) -> list[str]:
-    """The names of the dynamic dimensions in a kernel that none of its parameters is, or shows by itself in its
-    shape."""
+    """Return the names of the dynamic dimensions in a kernel that are neither parameters nor sizes in the shapes of
+    parameters.
+    """
     known = dynamic_variables()
     if not known:
         return []

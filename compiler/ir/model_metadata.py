@@ -18,13 +18,13 @@ _PREFIX = "metadata_props."
 
 _MAX_ENTRIES = 1024
 _MAX_BYTES = 1 << 18
-"""Of all keys and values: a library has them twice."""
+"""Maximum bytes of all keys and values: a library contains them twice."""
 _MAX_SHOWN = 60
 
 
 @dataclass
 class MetadataEntries:
-    """The metadata of a model, and warnings of what of it is left out."""
+    """The metadata of a model, and warnings about entries that were left out."""
 
     entries: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -36,8 +36,8 @@ def metadata_of(
     """Collect metadata, within limits; entries that exceed these are left out.
 
     Args:
-        fields: of the model, by names among :data:`FIELDS`; empty ones are none.
-        own: the author's, in their order. Of equal keys the last one counts.
+        fields: of the model, by names among :data:`FIELDS`; empty ones are ignored.
+        own: the author's entries, in their order; of equal keys the last one counts.
     """
     given = [(name, _text(fields[name])) for name in FIELDS if fields.get(name)]
     given += [(f"{_PREFIX}{key}" if _is_taken(key) else key, value) for key, value in _texts(own)]
@@ -45,7 +45,7 @@ def metadata_of(
 
 
 def within_limits(entries: Iterable[tuple[str, str]]) -> MetadataEntries:
-    """Collects entries as they are, of equal keys the last one; those that exceed the limits are left out."""
+    """Collect entries unchanged, of equal keys the last one; entries that exceed the limits are left out."""
     found = MetadataEntries()
     used = 0
     for key, value in dict(entries).items():
@@ -67,7 +67,7 @@ _MAX_WARNINGS = 8
 
 
 def own_entries(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The author's entries of a mapping that :func:`metadata_of` made, by the keys that the model has."""
+    """Return the author's entries from a mapping of :func:`metadata_of`, by the model's keys."""
     return {key.removeprefix(_PREFIX): value for key, value in metadata.items() if key not in FIELDS}
 
 
@@ -80,6 +80,6 @@ def _texts(own: Iterable[tuple[str | bytes, str | bytes]]) -> Iterable[tuple[str
 
 
 def _text(value: str | bytes) -> str:
-    """A text that can be written as UTF-8; a damaged file may have bytes that are none."""
+    """Return a text that can be encoded in UTF-8; damaged files may have other bytes."""
     raw = value if isinstance(value, bytes) else value.encode(errors="replace")
     return raw.decode(errors="replace")

@@ -57,12 +57,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class State:
-    """A tensor kept between runs of a session.
+    """A tensor that is kept between runs of a session.
 
     Attributes:
         initial: its value at the start and after a reset.
-        positions: the axis of positions of a state whose first axis is that of sequences of tokens; 0 where a sequence
-            has one value; None for a state that is of no sequence.
+        positions: the axis of token positions of a state whose first axis is that of sequences; 0 if a sequence has one
+            value; None if the state does not belong to sequences.
     """
 
     name: str
@@ -80,17 +80,16 @@ class Scaling:
 
 @dataclass(frozen=True)
 class DynamicDimension:
-    """A size that is known only at run time: `multiple` times `var`, whose values have a range.
+    """A size that is known at run time only: `multiple` times `var`, whose values have a range.
 
     Attributes:
-        name: as users know it.
+        name: for users.
         var: in the network's shapes.
-        values: of `var`.
-        multiple: what sizes are multiples of.
-        formula: what the size is of the others, if it follows from them; runs are checked for that.
-        value: of the formula: this stands in the network's shapes then in place of `var`.
-        join: two sizes that broadcast when a library runs, and the size that they broadcast to, if this is it or
-            checks it.
+        values: the range of `var`.
+        multiple: a divisor of all sizes.
+        formula: by which the size is computed from other dimensions; each run checks it. None if it is independent.
+        value: of the formula, which the network's shapes have instead of `var`.
+        join: two sizes that are broadcast at run time and the result, if this dimension is the result or checks it.
     """
 
     name: str
@@ -103,12 +102,12 @@ class DynamicDimension:
 
     @classmethod
     def of(cls, name: str, size: DynamicSize) -> DynamicDimension:
-        """A dimension of a new variable, whose sizes are these."""
+        """Return a dimension with a new variable and the given range."""
         return cls(name, tirx.Var(name, "int64"), size.values, size.multiple)
 
     @property
     def size(self) -> Dimension:
-        """The size of a dimension that has this name."""
+        """The size in the network's shapes."""
         return Size(self.var) * self.multiple if self.value is None else self.value
 
     @property
@@ -128,7 +127,7 @@ class DynamicDimension:
 
 
 def size_by_name(size: Dimension, dimensions: Sequence[DynamicDimension]) -> int | str:
-    """A number; the name of a dynamic dimension; or how the size is computed from such names."""
+    """Return a size as a number, the name of a dynamic dimension, or a formula of such names."""
     if isinstance(size, int):
         return size
     for dimension in dimensions:
@@ -139,13 +138,13 @@ def size_by_name(size: Dimension, dimensions: Sequence[DynamicDimension]) -> int
 
 @dataclass(frozen=True)
 class DataDependentSize:
-    """A data-dependent size: the value of a tensor that each run computes.
+    """A data-dependent size: the value of a tensor that is computed in each run.
 
     Attributes:
         var: in the network's shapes.
-        limit: what its values are at most, by the dynamic dimensions: memory is laid out for that. None if there is no
-            limit: what needs the size is laid out in the run, when it is known.
-        values: their range; sizes are these values times its multiple.
+        limit: an upper bound, which may depend on dynamic dimensions: memory is planned for it. None without a bound:
+            memory that depends on the size is laid out during the run, when the size is known.
+        values: the range of `var`; sizes are these values times its multiple.
     """
 
     var: tirx.Var
@@ -154,25 +153,25 @@ class DataDependentSize:
 
     @classmethod
     def up_to(cls, limit: Dimension, var: tirx.Var) -> DataDependentSize:
-        """A size of at most `limit`."""
+        """Return a size of at most `limit`."""
         return cls(var, limit, Range(0, max(0, bounds(limit)[1]), max(1, size_hint(limit))))
 
     @property
     def dimension(self) -> DynamicDimension:
-        """What users know a size without a limit as."""
+        """The dynamic dimension that represents a size without a bound to users."""
         return DynamicDimension(str(self.var.name), self.var, self.values, self.values.multiple)
 
 
 @dataclass(frozen=True)
 class Body:
-    """Part of a network that runs as often as a `If` or a `Loop` says.
+    """A branch of an `If` or the body of a `Loop`.
 
     Attributes:
-        module: as a network's: the parameters of `main` are the inputs, then the states; it returns a tuple of the
-            outputs, then the states' new values, then one int64 for each of `counts`.
-        states: how many of the parameters are states.
-        controls: of the calls inside.
-        counts: data-dependent sizes, which hold for one run of the body.
+        module: as that of a network: the parameters of `main` are the inputs, then the states; it returns a tuple of
+            the outputs, then the states' new values, then one int64 for each of `counts`.
+        states: the number of parameters that are states.
+        controls: that the body calls.
+        counts: data-dependent sizes, which are valid within one run of the body.
     """
 
     module: tvm.IRModule
@@ -183,7 +182,7 @@ class Body:
 
 @dataclass(frozen=True)
 class If:
-    """Runs one of two bodies without states, whose outputs are of the same types: they are the results.
+    """Runs one of two bodies without states, whose outputs have the same types, and returns its outputs.
 
     The operands are the condition (one bool), the inputs of `then`, and the inputs of `other`.
     """
@@ -193,28 +192,28 @@ class If:
 
     @property
     def bodies(self) -> tuple[Body, ...]:
-        """What it may run."""
+        """Both branches."""
         return self.then, self.other
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs a body again and again.
+    """Runs a body repeatedly.
 
-    The body's inputs are the number of the iteration (an int64 without axes, from 0 on), what stays the same in all,
-    and the elements along the first axis of what is scanned. Its states go from each iteration to the next.
+    The body's inputs are the iteration number (an int64 scalar, from 0), the loop-invariant tensors, and the slices of
+    the scanned tensors along their first axis. Its states are carried from each iteration to the next.
 
-    The operands are the greatest trip count (one int64) if `has_trip_count`; what stays the same; the states' first
-    values; what is scanned. The results are the states' last values and, for each output of the body, its values of all
-    iterations along a new first axis.
+    The operands are the maximum trip count (one int64) if `has_trip_count`, the loop-invariant tensors, the states'
+    initial values, and the scanned tensors. The results are the states' final values and, for each output of the body,
+    its values in all iterations along a new first axis.
 
     Attributes:
-        trip_count: the greatest one, if it is known at compile time; it must be if anything is scanned or if the body
-            has outputs. All iterations are run then.
-        has_trip_count: whether that number is an operand.
-        conditional: whether the first state is a bool that tells before each iteration whether there is one.
-        reversed_inputs: for each tensor that is scanned, whether its last element is the first iteration's.
-        reversed_outputs: for each output, whether the first iteration's value is the last element.
+        trip_count: the maximum trip count, if it is known at compile time; it must be known if tensors are scanned or
+            the body has outputs. All iterations are run then.
+        has_trip_count: whether the maximum trip count is an operand.
+        conditional: whether the first state is a bool, the condition for running the next iteration.
+        reversed_inputs: for each scanned tensor, whether the first iteration gets its last slice.
+        reversed_outputs: for each output, whether the value of the first iteration is the last slice.
     """
 
     body: Body
@@ -226,7 +225,7 @@ class Loop:
 
     @property
     def bodies(self) -> tuple[Body, ...]:
-        """What it may run."""
+        """The body."""
         return (self.body,)
 
 
@@ -240,17 +239,30 @@ class Network:
     `module["main"]` is one Relax function in a single dataflow block. Its parameters are the inputs, in the order of
     `inputs`, then the states, in the order of `states`. It returns a tuple (always a tuple): the outputs, in the order
     of `outputs`, then the states' new values, in the order of `states`, then one int64 for each of `counts`. Trained
-    values are `tvm.ir.GenericConst`. `variables` are the model's names of its trained values; passes change the values,
-    so that the names alone survive. `files` are the names of files next to the model that were looked for, relative to
-    its folder; some may not be there. `controls` are the choices and loops that `main` calls. `labels` are what the
-    columns of outputs stand for, by the outputs' names. `texts` are the names of inputs and outputs that are strings:
-    in the module they are int64, the handles of texts. `has_text` says whether its kernels compute with strings.
-    `scalings` are what inputs and outputs in integers stand for, by their names, where the user asked for integers.
-    `metadata` is what the model says of itself, as `nnefc.ir.model_metadata` collects it. `scenarios` are sizes of
-    dynamic dimensions that the model has names for, as cases that are worth code of their own. `apart` are sizes of
-    dynamic dimensions, by name, that the network need not be right for: others are for these. `vocabulary` is the
-    tokenizer of a language model, as `nnefc.tokenizer` serializes it, and `chat_program` the program of its chat
-    template; each is empty if there is none.
+    values are `tvm.ir.GenericConst`.
+
+    Attributes:
+        name: of the network.
+        module: the program.
+        inputs, outputs: their names.
+        states: tensors that are kept between runs.
+        variables: the model's names of its trained values; passes change the values, so that only the names remain
+            valid.
+        files: names of files next to the model, relative to its folder, that the front end looked for; some may not
+            exist.
+        controls: the `If`s and loops that `main` calls.
+        dynamic_dimensions: in the shapes of inputs.
+        counts: the data-dependent sizes.
+        labels: the classes that the columns of outputs stand for, by output.
+        texts: the names of inputs and outputs of strings, which are int64 in the module: string handles.
+        has_text: whether its kernels compute with strings.
+        scalings: scales and zero points of integer inputs and outputs, by name, if the user asked for these.
+        scenarios: sizes of dynamic dimensions that the model has names for, for which specialized code is worthwhile.
+        metadata: of the model, as collected by `nnefc.ir.model_metadata`.
+        apart: single sizes of dynamic dimensions, by name, for which the network need not be correct, since there are
+            separate networks for them.
+        vocabulary: the tokenizer of a language model, serialized by `nnefc.tokenizer`; empty for none.
+        chat_program: the compiled chat template; empty for none.
     """
 
     name: str
@@ -280,19 +292,19 @@ class Network:
 
     @property
     def ranges(self) -> dict[tirx.Var, Range]:
-        """What is known of the sizes that are known at run time."""
+        """The known ranges of dynamic dimensions and data-dependent sizes."""
         return {d.var: d.values for d in self.dynamic_dimensions} | {
             c.var: c.values for c in self.all_data_dependent_sizes
         }
 
     @property
     def unbounded_data_dependent_sizes(self) -> tuple[DataDependentSize, ...]:
-        """The data-dependent sizes, and that have no limit."""
+        """The data-dependent sizes without an upper bound."""
         return tuple(count for count in self.all_data_dependent_sizes if count.limit is None)
 
     @property
     def all_data_dependent_sizes(self) -> tuple[DataDependentSize, ...]:
-        """The data-dependent sizes, those of the bodies that are called among them."""
+        """The data-dependent sizes, those of called bodies included."""
         return tuple(_all_counts(self))
 
     @property
@@ -319,12 +331,14 @@ def _all_counts(part: Network | Body) -> Iterator[DataDependentSize]:
 
 
 def result_types(main: relax.Function) -> list[relax.TensorType]:
-    """The types of what a network or a body returns; that of the function says nothing of sizes like `32 * h`."""
+    """Return the types of the results of a network or a body; the return type of the function loses sizes such as
+    `32 * h`.
+    """
     return list(main.body.body.ty.fields)
 
 
 def call_control(index: int, operands: list[relax.Expr], results: list[relax.TensorType]) -> relax.Call:
-    """The call of the `If` or `Loop` at this location among `controls`."""
+    """Return the call of the `If` or `Loop` at an index of `controls`."""
     return relax.op.call_dps_packed(f"{CONTROL}{index}", relax.Tuple(operands), results)
 
 

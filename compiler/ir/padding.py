@@ -1,10 +1,10 @@
-"""Pads a tensor in two parts: a block that copies the interior, and loops that fill the border.
+"""Pads a tensor in two steps: a block that copies the interior, and loops that fill the border.
 
-    for v: P[v + before] = X[v]              # a computation like others, which joins the kernel that makes X
+    for v: P[v + before] = X[v]              # an ordinary computation, which is fused with the kernel that computes X
     for the positions of P outside: P = 0    # added after scheduling: see `passes/schedule/fill_padding.py`
 
-The first alone is element-wise. Joined with the kernel that makes X, it lets that kernel write its results straight
-into the middle of P, and no copy is left.
+The copy is element-wise. Fused with the kernel that computes X, it lets that kernel write its results directly into the
+interior of P, without a copy.
 """
 
 from __future__ import annotations
@@ -25,26 +25,30 @@ __all__ = ["Border", "write_inside"]
 
 @dataclass(frozen=True)
 class Border:
-    """Positions before and after each dimension of a tensor, those that are not padded included; and what they hold."""
+    """The number of elements before and after each dimension of a tensor, 0 for those that are not padded, and their
+    value.
+    """
 
     before: tuple[Dimension, ...]
     after: tuple[Dimension, ...]
     value: int = 0
 
     def around(self, shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
-        """Returns the shape with the border."""
+        """Return the shape with the border."""
         return tuple(low + size + high for low, size, high in zip(self.before, shape, self.after, strict=True))
 
 
 def write_inside(shape: Sequence[Dimension], dtype: str, border: Border) -> tirx.PrimFunc:
-    """Returns the kernel `(X, P)` that copies X, of this shape, into the middle of P; the border of P is not
+    """Return the kernel `(X, P)` that copies X, of this shape, into the interior of P; the border of P is not
     written.
     """
     return _copy(shape, border.around(shape), border.before, dtype, {PADDING: border.value})
 
 
 def write_beginning(shape: Sequence[Dimension], target: Sequence[Dimension], dtype: str) -> tirx.PrimFunc:
-    """Returns the kernel `(X, Y)` that copies X, of this shape, to where Y begins; the rest of Y is left as it is."""
+    """Return the kernel `(X, Y)` that copies X, of this shape, to the beginning of Y; other elements of Y are not
+    written.
+    """
     return _copy(shape, target, [0] * len(shape), dtype, {})
 
 
@@ -55,7 +59,7 @@ def _copy(
     dtype: str,
     note: Mapping[str, int],
 ) -> tirx.PrimFunc:
-    """Returns the kernel that copies a tensor into one of the shape `around`, `before` its elements."""
+    """Return the kernel that copies a tensor into one of the shape `around`, at the offsets `before`."""
     sizes = [expression(size) for size in shape]
     data = tirx.decl_buffer(sizes, dtype, "data", layout=None)
     padded = tirx.decl_buffer([expression(size) for size in around], dtype, "padded", layout=None)

@@ -1,4 +1,4 @@
-"""Builds loops, blocks and functions of TIR: copies with some fields changed, and nests of loops.
+"""Builds loops, blocks and functions of TIR: copies with some changed fields, and loop nests.
 
 with_fields(loop, body=body)           the loop with another body; its kind, annotations and step are kept
 with_fields(func, body=body)           the function with another body
@@ -45,7 +45,7 @@ def with_fields(node: _Node, **fields: Any) -> _Node:
 
 
 def perfect_nest(stmt: tirx.Stmt) -> list[tirx.For]:
-    """Returns the loops that contain nothing but the next one, the outermost first."""
+    """Return the loops of a perfect nest, the outermost first: each contains nothing but the next one."""
     loops: list[tirx.For] = []
     while isinstance(stmt, tirx.For):
         loops.append(stmt)
@@ -54,7 +54,7 @@ def perfect_nest(stmt: tirx.Stmt) -> list[tirx.For]:
 
 
 def nested(loops: Sequence[tirx.For], body: tirx.Stmt, **fields: Any) -> Any:
-    """Returns a statement inside copies of loops, the first one outermost; `fields` are changed in each."""
+    """Return a statement inside copies of loops, the first one outermost; `fields` are changed in each copy."""
     for loop in reversed(loops):
         body = with_fields(loop, body=body, **fields)
     return body
@@ -66,7 +66,7 @@ def loop_nest(
     body: tirx.Stmt,
     kind: int = tirx.ForKind.SERIAL,
 ) -> Any:
-    """Returns a statement in a loop from 0 on for each variable, the first one outermost."""
+    """Return a statement in a loop from 0 for each variable, the first one outermost."""
     for var, size in reversed(list(zip(variables, sizes, strict=True))):
         extent = size if isinstance(size, tirx.Expr) else expression(size)
         body = tirx.For(var, expression(0), extent, kind, body)
@@ -74,5 +74,5 @@ def loop_nest(
 
 
 def root_block(body: tirx.Stmt, buffers: Sequence[tirx.Var] = ()) -> s_tir.SBlockRealize:
-    """Returns the block that the body of a kernel is in, which allocates buffers."""
+    """Return the root block of a kernel with a body, which allocates buffers."""
     return s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body, None, list(buffers)))

@@ -45,14 +45,14 @@ class Ranged(Protocol):
 
 
 _WORDS = ("", "a", "one", "two", "three", "Ärger", "日本", "a longer text of several words", "1", "2.5")
-"""What stands for strings where there are no files."""
+"""Strings for inputs without a file."""
 
 
 def random_inputs(seed: int, ports: Sequence[Port], limits: Mapping[str, int] | None = None) -> Arrays:
-    """Standard normal numbers for real inputs, 0 to 9 for integers, a coin for logical ones, words; by name, so that
-    the values of one input do not depend on the others.
+    """Return random values by name: standard normal floats, integers from 0 to 9, random booleans, words.
 
-    `limits` are of inputs that are positions, by name: all positions below them are as likely.
+    The values of each input are independent of the other inputs. `limits` are exclusive upper bounds of inputs that are
+    indices, by name, which are uniformly distributed.
     """
     import numpy as np
 
@@ -80,7 +80,7 @@ def random_inputs(seed: int, ports: Sequence[Port], limits: Mapping[str, int] | 
 
 
 def limit_of(port: Port, limits: Mapping[str, int]) -> int:
-    """Returns the exclusive upper bound of random integers for an input: small where they may be indices."""
+    """Return the exclusive upper bound of random integers for an input: a small one if they may be indices."""
     return max(1, limits.get(port.name, 10))
 
 
@@ -100,17 +100,17 @@ def chosen_ports(
     arrays: Arrays,
     formulas: Mapping[str, Formula],
 ) -> list[Port]:
-    """Returns the inputs with the sizes of a run: given by the user, taken from arrays, or size hints.
+    """Return the inputs with the sizes of a run: given by the user, taken from arrays, or size hints.
 
     Args:
         ports: the inputs of a library.
-        dimensions: what it leaves open.
+        dimensions: its dynamic dimensions.
         given: sizes by the names of dimensions, and shapes by the names of inputs.
         arrays: of some inputs.
-        formulas: of dimensions that follow from others.
+        formulas: of derived dimensions.
 
     Raises:
-        CompileError: sizes of something else, or different ones for one dimension.
+        CompileError: a name is unknown, or a dimension has different sizes.
     """
     sizes = _Sizes(ports, dimensions, formulas)
     for name, shape in given.items():
@@ -124,7 +124,7 @@ def chosen_ports(
 
 
 def _operands(formula: Formula, alike: Set[str]) -> Sequence[str]:
-    """The dimensions that broadcast by a formula, if one of these is among them."""
+    """Return the dimensions that a formula broadcasts, if one of `alike` is among them."""
     match formula:
         case ("broadcast", str() as one, str() as other) | ("-", ("broadcast", str() as one, str() as other), _):
             return (one, other) if one in alike or other in alike else ()

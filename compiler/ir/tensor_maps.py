@@ -1,10 +1,10 @@
-"""Declares calls that stand in kernels for tensor maps: what bulk copies know of a tensor in device memory.
+"""Declares calls that represent tensor maps in kernels: the descriptors of tensors in device memory for bulk copies.
 
     nnefc_copy_box_3d(…, nnefc_tensor_map(3, &A[0], 768, 512, 1, 768, 393216, 64, 128, 1, 1, 1, 1, 8, 1), …)
 
-A schedule writes such a call; the code generator replaces it by an argument of the kernel, which the host encodes.
+A schedule writes such a call; the code generator replaces it by a parameter of the kernel, which the host encodes.
 Sizes and strides may depend on dynamic dimensions. Copies of float32 round it to TF32 (to nearest, ties to even), which
-tensor cores multiply; other elements are copied as they are.
+tensor cores multiply; other elements are copied unchanged.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _CALLED = "nnefc_tensor_map"
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor of three to five dimensions, that whose elements are neighbours first, and the box that a copy fetches.
+    """A tensor of three to five dimensions, the contiguous one first, and the box that a copy fetches.
 
     Attributes:
         sizes: elements along each dimension.
-        strides: the buffer's elements from one to the next along each dimension but the first.
-        box: elements along each dimension, from the first to the last that is fetched.
-        steps: from an element that is fetched to the next along each dimension, 1 to 8; 1 along the first.
-        row_vectors: vectors of 16 bytes in a row of the box in shared memory, which are swizzled: 2, 4 or 8; 1 where
-            none are, and rows have any length.
-        joined: elements of the buffer, neighbours, that are one of the tensor's.
+        strides: along each dimension except for the first, in elements of the buffer.
+        box: extents of the fetched box along each dimension, in elements, gaps of `steps` included.
+        steps: from one fetched element to the next along each dimension, 1 to 8; 1 along the first.
+        row_vectors: 16-byte vectors in a row of the box in shared memory, which are swizzled: 2, 4 or 8; 1: not
+            swizzled, with rows of any length.
+        joined: consecutive elements of the buffer that form one element of the tensor.
     """
 
     sizes: tuple[Dimension, ...]
@@ -44,14 +44,14 @@ class TensorMap:
     joined: int = 1
 
     def call(self, first: tirx.Expr) -> tirx.Expr:
-        """Returns what stands for the map of a tensor that begins at an element."""
+        """Return the call that represents the map of a tensor that begins at an element."""
         numbers = (*self.sizes, *self.strides, *self.box, *self.steps, self.row_vectors, self.joined)
         rank = tirx.const(len(self.sizes), "int32")
         return tirx.call_extern("handle", _CALLED, rank, tirx.address_of(first), *map(expression, numbers))
 
     @staticmethod
     def of(call: Call) -> tuple[tirx.Expr, TensorMap] | None:
-        """Returns the first element, and the map; None for other calls."""
+        """Return the first element and the map of such a call; None for other calls."""
         if not call.op.same_as(tvm.ir.Op.get("tirx.call_extern")) or call.args[0].value != _CALLED:
             return None
         _, rank, address, *numbers = call.args

@@ -1,10 +1,10 @@
-"""Computes with small arrays whose elements follow from dynamic dimensions, at compile time.
+"""Computes with small arrays whose elements depend on dynamic dimensions, at compile time.
 
     shape of x                   [n, 3, h, w]
     shape of x, 2 to 4, // 2     [h // 2, w // 2]
 
-An element is a number, a `Size`, a `Quotient` or a `Condition`; the array is one of Python objects. NumPy moves such
-elements as it does others. What operators of all formats compute with them is here.
+An element is a number, a `Size`, a `Quotient` or a `Condition`, in a NumPy array of objects. NumPy moves such elements
+like others; this module has the arithmetic that operators of all formats need.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["ELEMENTWISE", "Array", "converted", "is_dynamic", "of_elements", "re
 Array: TypeAlias = npt.NDArray[Any]
 
 _MAX_FACTORS = 62
-"""Of a power: one of more is beyond 64 bits, save where it is 0 or 1."""
+"""Maximum exponent of a power: larger powers exceed 64 bits, except for those of 0 and 1."""
 
 
 def of_elements(elements: Sequence[Any], shape: Sequence[int]) -> Array:
@@ -52,7 +52,7 @@ def of_elements(elements: Sequence[Any], shape: Sequence[int]) -> Array:
 
 
 def is_dynamic(array: Array) -> bool:
-    """Returns whether an array has elements that are known at run time only."""
+    """Return whether an array has elements that are known at run time only."""
     if array.dtype != object:
         return False
     return any(
@@ -62,7 +62,7 @@ def is_dynamic(array: Array) -> bool:
 
 
 def converted(array: Array, dtype: str) -> Array:
-    """Returns an array in another element type: booleans, reals, or integers without what is behind the point."""
+    """Return an array converted to another element type: booleans, reals, or integers, rounded towards zero."""
 
     def truth(element: Any) -> Any:
         return element if isinstance(element, bool | Condition) else negated(equal(element, 0))
@@ -93,7 +93,7 @@ def reduced(function: Callable[[Any, Any], Any], array: Array, axes: Iterable[in
 
 
 _IDENTITIES: Mapping[Callable[[Any, Any], Any], int] = {operator.add: 0, operator.mul: 1}
-"""Results of reductions of no elements."""
+"""Results of reductions over no elements."""
 
 
 def _is_real(*elements: Any) -> bool:
@@ -101,7 +101,7 @@ def _is_real(*elements: Any) -> bool:
 
 
 def _promoted(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns a function of two numbers, of quotients if one of them is real."""
+    """Return a function of two numbers that converts both to quotients if one of them is real."""
 
     def element(one: Any, other: Any) -> Any:
         if _is_real(one, other):
@@ -112,20 +112,20 @@ def _promoted(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _divided(one: Any, other: Any) -> Any:
-    """Integers are divided towards zero, as it is downwards where nothing is negative."""
+    """Divide integers with rounding towards zero, which is floor division if neither is negative."""
     if _is_real(one, other):
         return quotient(one) / quotient(other)
     return whole_quotient(one, other)
 
 
 def _remainder(one: Any, other: Any) -> Any:
-    """Has the sign of the divisor, which must not be 0."""
+    """Return the remainder with the sign of the divisor, which must not be 0."""
     dividend, divisor = _dividend_and_divisor(one, other, False)
     return dividend - divisor * quotient((dividend / divisor).floor) if _is_real(one, other) else one % other
 
 
 def _truncated_remainder(one: Any, other: Any) -> Any:
-    """Has the sign of the dividend; neither may be negative, for it to be known."""
+    """Return the remainder with the sign of the dividend; it is known only if neither is negative."""
     _dividend_and_divisor(one, other, True)
     return _remainder(one, other)
 
@@ -158,7 +158,7 @@ def _smaller(one: Any, other: Any) -> Any:
 
 
 def _to_integer(function: Callable[[Quotient], Any]) -> Callable[[Any], Any]:
-    """Returns a function of reals, whose results are real integers; other numbers are kept."""
+    """Return a function that converts reals to integral reals, and returns other numbers unchanged."""
 
     def element(value: Any) -> Any:
         return quotient(function(quotient(value))) if _is_real(value) else value

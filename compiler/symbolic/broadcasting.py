@@ -1,12 +1,12 @@
-"""Broadcasts two unrelated dynamic dimensions at run time, where either they are equal or one of them is 1.
+"""Broadcasts two unrelated dynamic dimensions at run time, if they are equal or one of them is 1.
 
     [n, 3] - [k, 3]                      [broadcast(n, k), 3], a size that is known only in a run
     [broadcast(n, k), 3] - [k, 3]        [broadcast(n, k), 3]
-    [broadcast(n, k)] times [n]          only if broadcast(n, k) is n, which each run is checked for
+    [broadcast(n, k)] times [n]          only if broadcast(n, k) is n, which is checked in each run
 
-Only unrelated sizes broadcast, such as those of two inputs. Related sizes, such as `h` and `h // 2 * 2`, are unified
-instead, since a size of 1 would serve no purpose. So are sums and their parts, such as `past + n` and the size of a
-mask.
+Only unrelated sizes are broadcast, such as those of two inputs. Related sizes, such as `h` and `h // 2 * 2`, are
+unified instead, since a size of 1 would serve no purpose. So are sums and their parts, such as `past + n` and the size
+of a mask.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from nnefc.symbolic.dims import (
     dimension,
     dynamic_variables,
     expression,
+    is_data_dependent_dimension,
     is_known,
-    is_unbounded_data_dependent,
     range_of,
     variables,
 )
@@ -34,10 +34,10 @@ __all__ = ["fits", "joined_sizes", "joint"]
 
 
 def joint(one: Dimension, other: Dimension) -> Dimension | None:
-    """The size of a dimension of which two operands have these sizes; None if they do not broadcast.
+    """Return the size to which two sizes are broadcast; None if they cannot be.
 
     Raises:
-        Refined: they broadcast to a size that is not known yet, or only where dynamic dimensions are refined.
+        Refined: the resulting size is a dimension that does not exist yet, or dynamic dimensions have to be refined.
     """
     if one == 1 or other == 1 or one == other:
         return other if one == 1 else one
@@ -55,10 +55,10 @@ def joint(one: Dimension, other: Dimension) -> Dimension | None:
 
 
 def fits(size: Dimension, wanted: Dimension) -> bool:
-    """Returns whether an operand of one size broadcasts to another one without enlarging that.
+    """Return whether an operand of one size can be broadcast to `wanted`.
 
     Raises:
-        Refined: it does where dynamic dimensions are refined.
+        Refined: it can if dynamic dimensions are refined.
     """
     if size == 1:
         return True
@@ -69,7 +69,7 @@ def fits(size: Dimension, wanted: Dimension) -> bool:
 
 
 def joined_sizes(size: Dimension) -> tuple[Dimension, ...]:
-    """A size, and all that broadcast to it."""
+    """Return a size, and all sizes that are broadcast to it."""
     found = [size]
     for part in found:
         for one, other, whole in _joins():
@@ -79,7 +79,7 @@ def joined_sizes(size: Dimension) -> tuple[Dimension, ...]:
 
 
 def _refined(one: Dimension, other: Dimension) -> Dimension | None:
-    """Broadcasts two sizes at compile time: unifies them, or one of them with 1."""
+    """Broadcast two sizes at compile time: unify them, or one of them with 1."""
     if unify_dims(one, other) or unify_dims(other, 1):
         return one
     return other if unify_dims(one, 1) else None
@@ -91,14 +91,14 @@ def _joins() -> list[tuple[Dimension, Dimension, Dimension]]:
 
 
 def _are_apart(one: Dimension, other: Dimension) -> bool:
-    """Returns whether two sizes follow from one dynamic dimension each, not from the same one, and the inputs tell
+    """Return whether two sizes depend on one dynamic dimension each, on different ones, and the inputs determine
     both.
     """
     if is_known(one) or is_known(other) or min(bounds(one)[0], bounds(other)[0]) > 1:
         return False
     for left, right in product(_ends(one), _ends(other)):
         used, others = (set(variables(expression(size))) for size in (left, right))
-        if max(len(used), len(others)) > 1 or any(map(is_unbounded_data_dependent, used | others)):
+        if max(len(used), len(others)) > 1 or any(map(is_data_dependent_dimension, used | others)):
             return False
         if left != right and not used.isdisjoint(others):
             return False
@@ -106,7 +106,7 @@ def _are_apart(one: Dimension, other: Dimension) -> bool:
 
 
 def _found(one: Dimension, other: Dimension) -> Dimension | None:
-    """Returns the size that two sizes are known to broadcast to, or None."""
+    """Return the known size to which two sizes are broadcast, or None."""
     parts = [*joined_sizes(one), *joined_sizes(other)]
     wanted = [*_ends(one), *_ends(other)]
     for whole in (one, other, *(whole for _, _, whole in _joins())):
@@ -117,13 +117,13 @@ def _found(one: Dimension, other: Dimension) -> Dimension | None:
 
 
 def _ends(size: Dimension) -> list[Dimension]:
-    """Of the sizes that broadcast to a size, those to which no others do, or they themselves as well."""
+    """Return those of the sizes that are broadcast to a size to which no others are, or the size itself."""
     sizes, joins = joined_sizes(size), _joins()
     return [each for each in sizes if all(whole != each or each in (one, other) for one, other, whole in joins)]
 
 
 def _unknown(one: Dimension, other: Dimension) -> Refined:
-    """What asks for a dimension that two sizes broadcast to."""
+    """Return the exception that requests a dimension to which two sizes are broadcast."""
     names = {var: value_of(str(var.name), range_of(var).multiple) for var in dynamic_variables()}
     first, second = (formula_of(size, names) for size in (one, other))
     try:

@@ -49,10 +49,10 @@ __all__ = [
     "expression",
     "greatest",
     "is_data_dependent",
+    "is_data_dependent_dimension",
     "is_known",
     "is_never",
     "is_size",
-    "is_unbounded_data_dependent",
     "known_less",
     "known_ranges",
     "known_sum_dims",
@@ -73,7 +73,9 @@ __all__ = [
 
 
 def _may_be_empty(var: tirx.Var) -> bool:
-    """Returns whether a variable is a dynamic dimension of inputs that may be 0, but need not: a cache has to."""
+    """Return whether a variable is a dynamic dimension of inputs that may be 0 but need not be, unlike that of a
+    cache.
+    """
     present = known()
     if var not in present.open or var in present.reported or is_of_cache(str(var.name)):
         return False
@@ -81,17 +83,19 @@ def _may_be_empty(var: tirx.Var) -> bool:
 
 
 def add_data_dependent_dim(var: tirx.Var, values: Range, has_limit: bool = True) -> None:
-    """Adds a data-dependent dimension, with or without a limit, to the facts of the enclosing :func:`ranges`."""
+    """Add a data-dependent dimension, with or without an upper bound, to the facts of the enclosing :func:`ranges`."""
     known().count(var, values, has_limit)
 
 
-def is_unbounded_data_dependent(var: tirx.Var) -> bool:
-    """Returns whether a dynamic dimension is data-dependent, with or without a limit, in the network being built."""
+def is_data_dependent_dimension(var: tirx.Var) -> bool:
+    """Return whether a dynamic dimension of the network being built is data-dependent, with or without an upper
+    bound.
+    """
     return var in known().reported
 
 
 def is_data_dependent(size: Dimension) -> bool:
-    """Returns whether a size depends on a data-dependent dimension with a limit, in the network being built."""
+    """Return whether a size of the network being built depends on a data-dependent dimension with an upper bound."""
     return isinstance(size, Size) and not known().data_dependent.isdisjoint(variables(size.expr))
 
 
@@ -102,10 +106,10 @@ else:
 
 
 class Size(_Number):
-    """The size of a dimension that is known when a library runs, or a number calculated from such sizes.
+    """A size that is known at run time only, or a number computed from such sizes.
 
     Attributes:
-        expr: an int64 of TVM, simplified.
+        expr: a simplified int64 expression of TVM.
     """
 
     __slots__ = ("expr",)
@@ -158,7 +162,7 @@ class Size(_Number):
 
     @property
     def size_hint(self) -> int:
-        """The value for size hints of the dynamic dimensions: what estimates of time and memory reckon with."""
+        """The value at the size hints of the dynamic dimensions, for estimates of time and memory."""
         return known().size_hint(self.expr)
 
     def __bool__(self) -> bool:
@@ -199,10 +203,10 @@ class Size(_Number):
 
 
 class UndecidedError(CompileError):
-    """The result of a comparison is needed, but the ranges of the dynamic dimensions leave it undecided.
+    """The error for a comparison whose result the ranges of the dynamic dimensions do not decide.
 
     Attributes:
-        empty: names of those of the dynamic dimensions in it that may be 0.
+        empty: names of the dynamic dimensions in it that may be 0.
     """
 
     def __init__(self, one: Size, sign: str, other: Dimension) -> None:
@@ -215,13 +219,14 @@ class UndecidedError(CompileError):
         self.empty = frozenset(str(var.name) for var in used if _may_be_empty(var))
         self._sides, self._sign = (one, other), sign
         self._range = (
-            (used[0], range_of(used[0])) if len(used) == 1 and not is_unbounded_data_dependent(used[0]) else None
+            (used[0], range_of(used[0])) if len(used) == 1 and not is_data_dependent_dimension(used[0]) else None
         )
 
     def decided_range(self) -> tuple[str, int, int] | None:
-        """The sizes around the size hint for which the comparison has one answer, as the name and both ends.
+        """The range of sizes around the size hint for which the comparison has the same result: name, minimum, maximum.
 
-        None if several dimensions decide it, or something else. The answer is taken to change once on each side.
+        None if the result depends on several dimensions or on something else. The result is assumed to change at most
+        once on each side.
         """
         if self._range is None:
             return None
@@ -247,12 +252,12 @@ Dimension: TypeAlias = int
 
 
 def expression(size: Dimension) -> tirx.Expr:
-    """A dimension as TVM writes it: an int64."""
+    """Return a dimension as an int64 expression of TVM."""
     return size.expr if isinstance(size, Size) else tirx.IntImm("int64", size)
 
 
 def dimension(expr: int | tirx.Expr | Size) -> Dimension:
-    """Converts TVM's size of a dimension: to an `int` where it is known."""
+    """Convert TVM's size of a dimension, to an `int` if it is known."""
     if isinstance(expr, int):
         return expr
     if isinstance(expr, tirx.IntImm):
@@ -261,12 +266,12 @@ def dimension(expr: int | tirx.Expr | Size) -> Dimension:
 
 
 def dimensions(exprs: Iterable[int | tirx.Expr | Size]) -> tuple[Dimension, ...]:
-    """A shape as TVM says it."""
+    """Convert a shape of TVM."""
     return tuple(map(dimension, exprs[:] if isinstance(exprs, tvm_ffi.Array) else exprs))
 
 
 def broadcast(one: Dimension, other: Dimension) -> Dimension:
-    """The size of a dimension of which two operands have these sizes: equal ones, or 1 for one that is repeated."""
+    """Return the size to which two sizes are broadcast: they are equal, or one of them is 1."""
     return other if one == 1 else one
 
 
@@ -276,10 +281,10 @@ def ceil_div(size: Dimension, divisor: Dimension) -> Dimension:
 
 
 def scaled(size: Dimension, factor: float | Fraction) -> Dimension:
-    """`floor(size * factor)`, of the exact product.
+    """Return `floor(size * factor)` of the exact product.
 
     Raises:
-        CompileError: the factor is so finely stepped that the product of integers would be too large.
+        CompileError: the factor has so large a denominator that the integer product would overflow.
     """
     if is_known(size):
         return math.floor(size * factor)
@@ -290,21 +295,23 @@ def scaled(size: Dimension, factor: float | Fraction) -> Dimension:
 
 
 def minimum(one: Dimension, other: Dimension) -> Dimension:
-    """The smaller of two sizes."""
+    """Return the smaller of two sizes."""
     if not may_exceed(one, other):
         return one
     return other if not may_exceed(other, one) else _made(tirx.min(expression(one), expression(other)))
 
 
 def greatest(one: Dimension, other: Dimension) -> Dimension:
-    """The larger of two sizes."""
+    """Return the larger of two sizes."""
     if not may_exceed(other, one):
         return one
     return other if not may_exceed(one, other) else _made(tirx.max(expression(one), expression(other)))
 
 
 def substituted(size: Dimension, values: Mapping[tirx.Var, Dimension]) -> Dimension:
-    """A size with variables in it replaced by others: what a 0 divides has the quotient 0, and itself as remainder."""
+    """Return a size with variables replaced by sizes; division by 0 gives the quotient 0, and the dividend as
+    remainder.
+    """
     if not isinstance(size, Size):
         return size
     made = tvm_ffi.structural_map(size.expr, (tirx.Var, lambda var: expression(values.get(var, Size(var)))))
@@ -320,12 +327,12 @@ def _without_zero_divisor(division: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
 
 
 def widest(size: Dimension, limits: Mapping[tirx.Var, Dimension]) -> Dimension:
-    """The greatest value, or a little more, that a size has while these variables go from 0 to their limits."""
+    """Return an upper bound of a size whose variables are between 0 and their limits."""
     return _between(expression(size), limits)[1] if isinstance(size, Size) and limits else size
 
 
 def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dimension, Dimension]:
-    """Returns the min and max of an expression, as sizes without those variables."""
+    """Return lower and upper bounds of an expression, as sizes without those variables."""
     if not any(var in limits for var in variables(expr)):
         return dimension(expr), dimension(expr)
     if isinstance(expr, tirx.Var):
@@ -350,13 +357,13 @@ def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dim
 
 
 _FAR = 1 << 40
-"""What stands for no bound: no tensor has as many elements, and TVM calculates with it."""
+"""The value for no bound: no tensor has as many elements, and TVM can compute with it."""
 
 
 def named(name: str, size: Dimension) -> Dimension:
-    """A variable that stands for a size: of the same bounds and size hint, but nothing is calculated with these.
+    """Return a variable that stands for a size, with its bounds and size hint, so that its expression is hidden.
 
-    It is not negative: with sizes from which one would follow that is, nothing runs.
+    The variable is not negative: sizes for which the expression would be are refused at run time.
     """
     var = tirx.Var(name, "int64")
     minimum, maximum = (max(0, min(bound, _FAR)) for bound in bounds(size))
@@ -365,7 +372,7 @@ def named(name: str, size: Dimension) -> Dimension:
 
 
 def any_number(name: str) -> Dimension:
-    """A variable that stands for an integer, perhaps a negative one, of which nothing is known."""
+    """Return a variable that stands for an unknown integer, which may be negative."""
     var = tirx.Var(name, "int64")
     known().note(var, Range(-_FAR, _FAR, 0))
     return Size(var)
@@ -377,7 +384,7 @@ def bounds(size: Dimension) -> tuple[int, int]:
 
 
 def size_hint(size: Dimension) -> int:
-    """A size for estimates: of a dynamic dimension, its size hint."""
+    """Return a size at the size hints of the dynamic dimensions, for estimates."""
     return size.size_hint if isinstance(size, Size) else size
 
 
@@ -398,12 +405,12 @@ def _always(size: Dimension, other: Dimension, condition: Callable[[Any, Any], A
 
 
 def dynamic_variables() -> tuple[tirx.Var, ...]:
-    """The dynamic dimensions whose ranges are known here, in their order."""
+    """Return the dynamic dimensions whose ranges are known in this context, in their order."""
     return tuple(known().open)
 
 
 def known_ranges() -> dict[tirx.Var, Range]:
-    """The ranges of all dynamic dimensions that are known here."""
+    """Return the ranges of all dynamic dimensions that are known in this context."""
     return dict(known().open)
 
 
@@ -419,10 +426,9 @@ def is_never(condition: tirx.Expr) -> bool:
 
 
 def is_size(expr: tirx.Expr) -> bool:
-    """Returns whether an index is a number, or depends on dynamic dimensions and what stands for sizes in kernels
-    alone.
+    """Return whether an index is a number, or depends only on dynamic dimensions and on variables for sizes in kernels.
 
-    An element of a tensor is none.
+    It must not read elements of tensors.
     """
     found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
@@ -430,7 +436,7 @@ def is_size(expr: tirx.Expr) -> bool:
 
 
 def range_of(variable: tirx.Var) -> Range:
-    """The range of a dynamic dimension that is known here."""
+    """Return the range of a dynamic dimension that is known in this context."""
     values: Range = known().open[variable]
     return values
 
@@ -462,7 +468,7 @@ def element_count(shape: Sequence[Dimension]) -> Dimension:
 
 
 def _calculated(operation: Callable[[Any, Any], tirx.Expr], left: Any, right: Any) -> Dimension:
-    """Of two sizes a size; of a size and an expression of TVM, as the index of an element is, such an expression."""
+    """Apply an operation to two sizes, or to a size and an expression of TVM, such as an index."""
     if isinstance(left, int | Size) and isinstance(right, int | Size):
         return _made(operation(expression(left), expression(right)))
     index: Dimension = operation(*(value.expr if isinstance(value, Size) else value for value in (left, right)))

@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 structural_key = cast(Callable[[Any], Any], tvm_ffi.StructuralKey)
-"""What looks things up by expressions and types of TVM: equal ones have equal keys."""
+"""Returns a key for dictionaries that is equal for structurally equal expressions and types of TVM."""
 
 
 def variables(expr: tvm.ir.Expr) -> list[tirx.Var]:
-    """The dynamic dimensions in an expression of TIR or Relax, each once, in the order of their locations."""
+    """Return the dynamic dimensions in an expression of TIR or Relax, each once, in the order of their occurrence."""
     found: dict[tirx.Var, None] = {}
 
     def note(var: tirx.Var) -> None:
@@ -42,7 +42,7 @@ def variables(expr: tvm.ir.Expr) -> list[tirx.Var]:
 
 
 def in_int64(expr: tirx.Expr) -> tirx.Expr:
-    """An index of 32 bits, as kernels for GPUs have them, as the int64 that was converted to it."""
+    """Return the int64 expression that was converted to a 32-bit index, as in kernels for GPUs."""
     match expr:
         case tirx.Cast(value=tirx.Expr()) if str(expr.value.ty.dtype) == "int64":
             return expr.value
@@ -52,7 +52,7 @@ def in_int64(expr: tirx.Expr) -> tirx.Expr:
 
 
 def factors_of(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """Returns the factors of a product in order; an expression that is no product is its only factor."""
+    """Yield the factors of a product in order; an expression that is not a product is its only factor."""
     if isinstance(expr, tirx.Mul):
         yield from factors_of(expr.a)
         yield from factors_of(expr.b)
@@ -72,7 +72,7 @@ def has_sum_as_factor(expr: tirx.Expr) -> bool:
 
 
 def multiplied_out(expr: tirx.Expr) -> tirx.Expr:
-    """Products of sums in a sum as sums of products."""
+    """Return a sum with products of sums expanded."""
     match expr:
         case tirx.Add() | tirx.Sub():
             return type(expr)(multiplied_out(expr.a), multiplied_out(expr.b))
@@ -86,14 +86,16 @@ def multiplied_out(expr: tirx.Expr) -> tirx.Expr:
 
 
 def use_count(expr: tirx.Expr) -> int:
-    """Counts the uses of variables in an expression."""
+    """Return the number of uses of variables in an expression."""
     found: list[tirx.Var] = []
     tvm_ffi.structural_walk(expr, (tirx.Var, found.append))
     return len(found)
 
 
 def of_positive(quotient: tirx.FloorDiv) -> tirx.Expr:
-    """`-x // c`, and `x // -c`, as `-((x + c - 1) // c)`: TVM makes the second of the first, and wrong code of that."""
+    """Rewrite `-x // c` and `x // -c` to `-((x + c - 1) // c)`: TVM converts the first to the second, for which it
+    generates wrong code.
+    """
     match quotient.a, quotient.b:
         case above, tirx.IntImm() as below if int(below) < 0:
             divisor = -int(below)
@@ -106,7 +108,7 @@ def of_positive(quotient: tirx.FloorDiv) -> tirx.Expr:
 
 
 def by_positive(remainder: tirx.FloorMod) -> tirx.Expr:
-    """`x % -c` as `x - (x + c - 1) // c * c`, which TVM reckons with."""
+    """Rewrite `x % -c` to `x - (x + c - 1) // c * c`, which TVM can simplify."""
     if not isinstance(remainder.b, tirx.IntImm) or int(remainder.b) > 0:
         return remainder
     return remainder.a + of_positive(tirx.FloorDiv(remainder.a, remainder.b)) * -remainder.b
@@ -124,10 +126,10 @@ def has_remainder(expr: tirx.Expr) -> bool:
 
 
 def without_remainders(expr: tirx.Expr) -> tirx.Expr:
-    """`x % c` as `x - x // c * c`: what is left of `x - x % c` is seen to be a multiple of c then."""
+    """Rewrite `x % c` to `x - x // c * c`, so that `x - x % c` is recognized as a multiple of c."""
     return tvm_ffi.structural_map(expr, (tirx.FloorMod, lambda m: m.a - tirx.floordiv(m.a, m.b) * m.b))
 
 
 def text(expr: tirx.Expr) -> str:
-    """An expression as a user reads it."""
+    """Format an expression for users."""
     return re.sub(r"T\.int64\((\d+)\)", r"\1", str(expr)).replace("T.int64(", "(")

@@ -23,21 +23,21 @@ _EXPRESSIONS = {
 
 
 def size_of(formula: Formula, sizes: Callable[[str], Dimension]) -> Dimension:
-    """Evaluates a formula with known or dynamic sizes of its dimensions.
+    """Evaluate a formula with known or dynamic sizes of its dimensions.
 
     Raises:
-        ZeroDivisionError: something is divided by a 0.
+        ZeroDivisionError: it divides by 0.
     """
     return evaluated(formula, sizes, {**NUMBERS, "min": minimum, "max": greatest})
 
 
 def value_of(name: str, multiple: int) -> Formula:
-    """The formula of the variable of a dimension, whose sizes are its values times a number."""
+    """Return the formula of the variable of a dimension whose sizes are multiples: the size divided by `multiple`."""
     return name if multiple == 1 else ("//", name, multiple)
 
 
 def formula_of(size: Dimension, names: Mapping[tirx.Var, Formula]) -> Formula | None:
-    """A size as a formula of what its variables stand for; None if it has something else in it."""
+    """Return a size as a formula of the formulas for its variables; None if it contains anything else."""
 
     def of(expr: tirx.Expr) -> Formula:
         if isinstance(expr, tirx.IntImm):
@@ -53,7 +53,7 @@ def formula_of(size: Dimension, names: Mapping[tirx.Var, Formula]) -> Formula | 
 
 
 def factor_of(size: Dimension, variable: tirx.Var) -> int | None:
-    """The number that a variable is multiplied with in a size; None if it is in there in another way."""
+    """Return the factor of a variable in a size; None if the size is not linear in it."""
     if not isinstance(size, Size):
         return None
     one, other = (substituted(size, {variable: value}) for value in (0, 1))

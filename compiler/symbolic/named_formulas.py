@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 __all__ = ["NUMBERS", "Formula", "evaluated", "names_in", "read_formula", "spelled"]
 
 Formula: TypeAlias = "int | str | tuple[str, Formula, Formula]"
-"""A number, the size of a dimension by its name, or one of the operations of `NUMBERS` on two formulas."""
+"""A number, the name of a dimension, or an operation of `NUMBERS` on two formulas."""
 
 NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda one, other: one + other,
@@ -28,7 +28,7 @@ NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "max": max,
     "broadcast": lambda one, other: other if one == 1 else one if other in (1, one) else -1,
 }
-"""The operations of formulas, on numbers. Two sizes that do not broadcast give -1."""
+"""The operations of formulas on numbers. Broadcasting two sizes that do not fit gives -1."""
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Div: "//", ast.Mod: "%"}
 _FUNCTIONS = {"min": "min", "Min": "min", "max": "max", "Max": "max"}
 _LONGEST = 1000  # characters
@@ -36,9 +36,9 @@ _LARGEST = 1 << 40  # number
 
 
 def read_formula(text: str) -> Formula | None:
-    """The formula that a text such as `past + seq`, `2*s0`, `(h + 1)//2` or `Min(s0, 512)` is; None for other texts.
+    """Parse a formula such as `past + seq`, `2*s0`, `(h + 1)//2` or `Min(s0, 512)`; None for other texts.
 
-    A single name, or a number, is no formula.
+    A single name or number is not a formula.
     """
     if len(text) > _LONGEST:
         return None
@@ -67,7 +67,7 @@ def _read(node: ast.expr) -> Formula:
 
 
 def names_in(formula: Formula) -> tuple[str, ...]:
-    """The names of dimensions, each once, in their order."""
+    """Return the names of dimensions in a formula, each once, in order."""
     match formula:
         case tuple((_, one, other)):
             return tuple(dict.fromkeys((*names_in(one), *names_in(other))))
@@ -79,10 +79,10 @@ def names_in(formula: Formula) -> tuple[str, ...]:
 def evaluated(
     formula: Formula, sizes: Callable[[str], int], operations: Mapping[str, Callable[[Any, Any], Any]] = NUMBERS
 ) -> int:
-    """The size that a formula comes to, with the sizes of the dimensions in it.
+    """Return the value of a formula for sizes of its dimensions.
 
     Raises:
-        ZeroDivisionError: something is divided by a 0.
+        ZeroDivisionError: it divides by 0.
     """
     match formula:
         case tuple((sign, one, other)):
@@ -94,7 +94,7 @@ def evaluated(
 
 
 def spelled(formula: Formula, write: Callable[[str], str]) -> str:
-    """A formula as Python, and people, write it, with the dimensions as `write` says."""
+    """Format a formula in the syntax of Python, with dimensions formatted by `write`."""
     match formula:
         case tuple((("min" | "max" | "broadcast") as name, one, other)):
             return f"{name}({spelled(one, write)}, {spelled(other, write)})"

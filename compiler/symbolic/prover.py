@@ -37,7 +37,9 @@ _Answer = TypeVar("_Answer")
 
 
 def _once(question: Callable[[Known, tirx.Expr], _Answer]) -> Callable[[Known, tirx.Expr], _Answer]:
-    """A method of `Known` that finds its answer once for each expression: passes ask about the same ones again."""
+    """Decorate a method of `Known` so that it caches its answer for each expression: passes ask about the same ones
+    again.
+    """
 
     @functools.wraps(question)
     def asked(known: Known, expr: tirx.Expr) -> _Answer:
@@ -57,24 +59,24 @@ def _once(question: Callable[[Known, tirx.Expr], _Answer]) -> Callable[[Known, t
 Sums: TypeAlias = "Mapping[str, tuple[tirx.Expr, int, int]]"
 
 Joins: TypeAlias = "tuple[tuple[tirx.Expr, tirx.Expr, tirx.Expr], ...]"
-"""Pairs of sizes that broadcast when a library runs, each with the size that they broadcast to."""
+"""Pairs of sizes that are broadcast at run time, each with the size to which they are broadcast."""
 
 _MAX_REMAINDERS = 16
-"""Values of a remainder that bounds are found for one by one."""
+"""Maximum values of a remainder for which bounds are computed one by one."""
 
 _FURTHEST = 1 << 62
-"""Beyond this are no sizes: TVM's bounds of products of sizes without a largest one end where int64 does."""
+"""No sizes are beyond this: TVM's bounds of products of unbounded sizes are the limits of int64."""
 
 
 class Known:
     """Facts about the dynamic dimensions, and proofs from them.
 
-    TVM proves things by z3, whose work is limited by a count of its steps, not by time: answers are always the same.
+    TVM uses z3 for proofs; its work is limited by a number of steps instead of time, so that results are reproducible.
 
     Args:
         dynamic_dimensions: the ranges of variables.
-        sums: what else is known of these together, by a name: a sum of them, its min and its max.
-        joins: which sizes broadcast, and to what.
+        sums: constraints by name: a sum of variables, its minimum and its maximum.
+        joins: pairs of sizes that are broadcast, and their results.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Known:
             self.note(var, values)
 
     def note(self, var: tirx.Var, values: Range) -> None:
-        """Know the range of one more variable that stands for a size."""
+        """Add the range of a variable that stands for a size."""
         self.noted[var] = values
         self._bind(var, values)
 
@@ -106,7 +108,7 @@ class Known:
         self._sample[var] = tirx.IntImm("int64", max(values.minimum, min(values.maximum, 37 + 24 * len(self._sample))))
 
     def count(self, var: tirx.Var, values: Range, has_limit: bool) -> None:
-        """Adds a data-dependent dimension."""
+        """Add a data-dependent dimension."""
         self.note(var, values)
         self.open[var] = values
         self.reported.add(var)
@@ -114,7 +116,7 @@ class Known:
             self.data_dependent.add(var)
 
     def forget(self, variables: Set[tirx.Var]) -> None:
-        """Removes data-dependent dimensions."""
+        """Remove data-dependent dimensions."""
         self.reported -= variables
         self.data_dependent -= variables
         for var in [var for var in self.open if var in variables]:
@@ -122,7 +124,7 @@ class Known:
 
     @_once
     def simplified(self, expr: tirx.Expr) -> tirx.Expr:
-        """The expression in TVM's simplest form, after which the ranges of all its variables are known."""
+        """Return an expression in TVM's simplest form, with the known ranges of its variables."""
         for var in variables(expr):
             if var not in self._size_hint:
                 self._bind(var, _UNKNOWN)
@@ -143,7 +145,9 @@ class Known:
         return min(simple, expanded, key=use_count)
 
     def _without_limits(self, simple: tirx.Expr) -> tirx.Expr:
-        """An expression without the minima and maxima of which the sums tell which operand they are."""
+        """Return an expression without those minima and maxima for which the constraints decide which operand they
+        are.
+        """
 
         def decided(min_max: tirx.Min | tirx.Max) -> tirx.Expr:
             difference = min_max.a - min_max.b
@@ -156,9 +160,9 @@ class Known:
         return simple if made.same_as(simple) else self._ordered(self._analyzer.simplify(made))
 
     def _without_mirrors(self, total: tirx.Expr) -> tirx.Expr:
-        """A sum without the minima and maxima that cancel: `min(n, 300) + max(0, 300 - n)` is 300.
+        """Return a sum without minima and maxima that cancel: `min(n, 300) + max(0, 300 - n)` is 300.
 
-        With `p + a = q + b`, `max(p, q) = p + a - min(a, b)`.
+        If `p + a = q + b`, then `max(p, q) = p + a - min(a, b)`.
         """
         lower: list[tirx.Min] = []
         upper: list[tirx.Max] = []
@@ -182,12 +186,14 @@ class Known:
         return total
 
     def _ordered(self, simple: tirx.Expr) -> tirx.Expr:
-        """An expression in TVM's simplest form with the factors of its products in one order."""
+        """Return a simplified expression with the factors of its products in a canonical order."""
         ordered = tvm_ffi.structural_map(simple, (tirx.Mul, self._in_order))
         return simple if ordered.same_as(simple) else self._analyzer.simplify(ordered)
 
     def _in_order(self, product: tirx.Mul) -> tirx.Expr:
-        """A product with its factors in one order, numbers last: TVM sees no other products as equal."""
+        """Return a product with its factors in a canonical order, numbers last: TVM does not recognize other orders
+        as equal.
+        """
 
         def key(factor: tirx.Expr) -> tuple[bool, list[int]]:
             return isinstance(factor, tirx.IntImm), [self._locations[var] for var in variables(factor)]
@@ -203,7 +209,7 @@ class Known:
 
     @_once
     def made(self, expr: tirx.Expr) -> int | tirx.Expr:
-        """The number that an expression is, if its variables cancel; else its simplest form."""
+        """Return an expression as a number if its variables cancel, else in its simplest form."""
         simple = self.simplified(expr if str(expr.ty.dtype) == "int64" else in_int64(expr))
         if has_remainder(simple):
             simple = min(simple, self.simplified(without_remainders(simple)), key=has_remainder)
@@ -245,9 +251,10 @@ class Known:
         return minimum, maximum
 
     def _by_remainder(self, expr: tirx.Expr) -> list[tirx.Expr]:
-        """Returns an expression for each value of the only remainder in it.
+        """Return the expression for each value of the only remainder in it.
 
-        TVM bounds the parts of `(m + 1) // 2 + 1 - m` with `m = h % 3` one by one, and finds -1 for the min, not 0.
+        TVM bounds the parts of `(m + 1) // 2 + 1 - m` with `m = h % 3` separately, and so finds the minimum -1 instead
+        of 0.
         """
         found: list[tirx.FloorMod] = []
         tvm_ffi.structural_walk(expr, (tirx.FloorMod, found.append))
@@ -261,7 +268,7 @@ class Known:
 
     @_once
     def size_hint(self, expr: tirx.Expr) -> int:
-        """The value for the size hints of the variables; for larger ones where it divides by what is typically 0."""
+        """Return the value at the size hints of the variables; at larger values if it would divide by 0 there."""
         try:
             return self._value(expr, self._size_hint)
         except tvm.error.InternalError:
@@ -270,7 +277,7 @@ class Known:
 
     @_once
     def sample(self, expr: tirx.Expr) -> int:
-        """The value for other values of the variables: sizes that are equal for all have the same one."""
+        """Return the value at other values of the variables: if two expressions differ in it, they are not equal."""
         return self._value(expr, self._sample)
 
     def _value(self, expr: tirx.Expr, values: Mapping[tirx.Var, tirx.IntImm]) -> int:
@@ -284,18 +291,16 @@ def _exchange(part: tirx.Expr, other: tirx.Expr) -> Callable[[tirx.Expr], tirx.E
 
 
 _MAX_MIRRORS = 16
-"""Pairs of a minimum and a maximum of a sum that are looked at."""
+"""Maximum pairs of a minimum and a maximum that are examined in a sum."""
 
 _PRESENT: ContextVar[Known | None] = ContextVar("nnefc.symbolic.prover", default=None)
 _UNKNOWN = Range(0, MAX_ELEMENTS, 64)
-"""Range of unconstrained variables, as of a computation that is analyzed by itself."""
+"""The range of variables without constraints, as in a computation that is analyzed by itself."""
 
 
 @contextmanager
 def ranges(dynamic_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = None, joins: Joins = ()) -> Iterator[None]:
-    """Sets the ranges of these variables, and constraints on sums of them, as the only known facts inside the
-    context.
-    """
+    """Make the ranges of these variables and the constraints on their sums the only known facts within the context."""
     token = _PRESENT.set(Known(dynamic_dimensions, sums, joins))
     try:
         yield
@@ -305,7 +310,7 @@ def ranges(dynamic_dimensions: Mapping[tirx.Var, Range], sums: Sums | None = Non
 
 @contextmanager
 def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> Iterator[None]:
-    """Narrows the ranges of the named dynamic dimensions inside the context, and adds constraints on sums."""
+    """Restrict the ranges of the named dynamic dimensions within the context, and add constraints on sums."""
     outer = known()
     own = {var: narrower.get(str(var.name), values) for var, values in outer.open.items()}
     with ranges(own, {**outer.sums, **(sums or {})}, outer.joins):
@@ -315,5 +320,5 @@ def narrower_ranges(narrower: Mapping[str, Range], sums: Sums | None = None) -> 
 
 
 def known() -> Known:
-    """Returns the facts known in the current context; outside of :func:`ranges`, none."""
+    """Return the facts known in the current context; outside of :func:`ranges`, none."""
     return _PRESENT.get() or Known({})

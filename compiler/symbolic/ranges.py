@@ -11,26 +11,27 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["LARGEST", "MAX_ELEMENTS", "DynamicSize", "Range", "is_of_cache", "may_be_empty"]
 
 MAX_ELEMENTS = (1 << 31) - 1
-"""Max number of elements of a tensor: compiled code indexes tensors with 32-bit integers."""
+"""Maximum elements of a tensor: compiled code indexes tensors with 32-bit integers."""
 
 LARGEST = 1 << 20
-"""The max of a dynamic dimension for which none is given. Products of three are within int64: TVM's proofs go
-wrong where bounds are beyond it. What exporters mean by `to the end`, a billion or so, is larger."""
+"""The default maximum of a dynamic dimension. Products of three such sizes fit in int64, beyond which TVM's proofs
+are wrong. It is below the values that exporters write for `to the end`, about a billion.
+"""
 
 
 def may_be_empty(name: str, axis: int) -> bool:
-    """Returns whether a dimension, at this axis of an input, is a batch or a cache length, which may be 0."""
+    """Return whether a dimension at this axis of an input is a batch or a cache length by its name, which may be 0."""
     return axis == 0 or "batch" in name.lower() or name in ("N", "n", "B", "b") or is_of_cache(name)
 
 
 def is_of_cache(name: str) -> bool:
-    """Returns whether the name of a dimension is typical of caches, which are empty in the first run of a decoder."""
+    """Return whether a dimension is that of a cache by its name: caches are empty in the first run of a decoder."""
     return "past" in name.lower()
 
 
 @dataclass(frozen=True)
 class Range:
-    """The values that a dynamic dimension may have: `minimum`, …, `maximum`, both included; and one for estimates.
+    """The values of a dynamic dimension, from `minimum` to `maximum` inclusive, and a value for estimates.
 
     Sizes are these values times `multiple`.
     """
@@ -43,12 +44,12 @@ class Range:
 
 @dataclass(frozen=True)
 class DynamicSize:
-    """User's range of a dynamic dimension: `min..max:multiple`.
+    """A user's range of a dynamic dimension: `min..max:multiple`.
 
     Attributes:
-        minimum, maximum: of the size; None means `LARGEST`.
+        minimum, maximum: of the size; None: `LARGEST`.
         multiple: divides every size.
-        likely: a size hint, where there is no `maximum` below `LARGEST` to derive it from.
+        likely: a size hint, used if there is no `maximum` below `LARGEST` to derive one from.
     """
 
     minimum: int = 1
@@ -58,10 +59,10 @@ class DynamicSize:
 
     @classmethod
     def read(cls, text: str) -> DynamicSize | None:
-        """The size that a text such as `1..64`, `32..1280:32` or `1..` says; None for other texts.
+        """Parse a range such as `1..64`, `32..1280:32` or `1..`; None for other texts.
 
         Raises:
-            CompileError: no size is in the range.
+            CompileError: the range is empty.
         """
         found = re.fullmatch(r"\s*(\d{1,18})\.\.(\d{1,18})?(?::(\d{1,18}))?\s*", text)
         if found is None:
@@ -74,7 +75,7 @@ class DynamicSize:
 
     @property
     def values(self) -> Range:
-        """The range of the sizes, divided by their multiple; likely are those not far below a limit."""
+        """The range of the sizes divided by their multiple; the value for estimates is not far below the maximum."""
         minimum, maximum = (
             -(-self.minimum // self.multiple),
             (LARGEST if self.maximum is None else self.maximum) // self.multiple,

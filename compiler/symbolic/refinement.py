@@ -34,30 +34,32 @@ _NO_END = 1 << 60
 
 
 MAX_RUNS_APART = 2
-"""Dimensions of which a single size has a program of its own: two have three such programs."""
+"""Maximum dimensions with a separate program for a single size: two of them have three such programs."""
 
 _BUILT: ContextVar[str] = ContextVar("nnefc.built", default="")
 
 
 def now_built(location: str) -> None:
-    """Say which operator of the model is built from now on: what narrows a dynamic dimension then is due to it."""
+    """Record which operator of the model is being built: refinements of dynamic dimensions from now on are due to
+    it.
+    """
     _BUILT.set(location)
 
 
 class Refined(Exception):
-    """Dynamic dimensions are to be refined.
+    """Raised to request that dynamic dimensions are refined.
 
     Attributes:
-        same: a dimension by the name of one that it is the same as.
-        computed: dimensions that follow from others, by name.
-        limited: what else must be in a range: a formula of dimensions, its min and max, or None,
-            by a name that it has already or gets.
-        multiples: numbers that the sizes of dimensions must be multiples of, by name.
+        same: dimensions that are the same as others, by name.
+        computed: the formulas of dimensions that are computed from others, by name.
+        limited: constraints by name, of a dimension or of an expression that gets the name: formula, minimum and
+            maximum, or None.
+        multiples: divisors of the sizes of dimensions, by name.
         fixed: sizes that dimensions must have, by name.
-        ends: the min and max of dimensions, or None. These and `fixed` are divided by their multiples.
-        apart: sizes of dimensions that a program of their own is for, by name.
-        joined: what two sizes broadcast to when a library runs, by the name that it gets.
-        instead: how dimensions are refined where sizes that broadcast are not left open.
+        ends: the minimum and maximum of dimensions, or None. These and `fixed` are divided by their multiples.
+        apart: sizes of dimensions for which there is to be a separate program, by name.
+        joined: pairs of sizes that are broadcast at run time, by the name that the result gets.
+        instead: how dimensions are refined if sizes are not broadcast at run time.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Refined(Exception):
 
     @property
     def names(self) -> set[str]:
-        """Of the dimensions."""
+        """The names of the dimensions."""
         formulas = [*self.computed.values(), *(formula for formula, _, _ in self.limited.values())]
         formulas += self.joined.values()
         read = {name for formula in formulas for name in names_in(formula)}
@@ -89,19 +91,19 @@ class Refined(Exception):
 
 @dataclass
 class Refinement:
-    """Constraints of dynamic dimensions after some attempts to build a network.
+    """The constraints of dynamic dimensions after some attempts to build a network.
 
     Attributes:
         same: the name of the dimension that another one is the same as.
-        computed: how dimensions follow from others, by name.
-        limited: those of them that are none of the model's, but must be in a range.
-        joined: how dimensions are refined instead of those that two sizes broadcast to, by name.
-        apart: sizes that others than this network are for, by the names of the dimensions: it need not be right for
-            these. None if it is for all sizes.
-        is_tied: whether sizes that broadcast are refined so that no size of 1 is repeated.
-        is_filled: whether dimensions without a given range, and that are not of a cache, are never 0.
+        computed: the formulas of dimensions that are computed from others, by name.
+        limited: those of them that are not dimensions of the model, but constraints.
+        joined: how dimensions are refined if two sizes are not broadcast at run time, by the name of the result.
+        apart: sizes, by the names of dimensions, for which there are separate programs, so that this network need not
+            be correct for them. None: it is correct for all sizes.
+        is_tied: whether sizes that are broadcast to each other are refined so that no size of 1 is repeated.
+        is_filled: whether dimensions without a given range, except for those of caches, are never 0.
         sizes: of all dynamic dimensions, by name, as far as they are refined.
-        notes: what a user should know of that, by name.
+        notes: about refinements, for the user, by name.
     """
 
     same: dict[str, str] = field(default_factory=dict)
@@ -115,7 +117,7 @@ class Refinement:
     notes: dict[str, str] = field(default_factory=dict)
 
     def of(self, name: str, size: DynamicSize) -> tuple[str, DynamicSize]:
-        """The name and the sizes of a dimension that may have these as far as a user says."""
+        """Return the name and the range of a dimension for which the user has given the range `size`."""
         while name in self.same:
             name = self.same[name]
         if self.is_filled and size.maximum is None and not is_of_cache(name):
@@ -123,7 +125,7 @@ class Refinement:
         return name, self.sizes.setdefault(name, size)
 
     def simpler(self) -> Refinement | None:
-        """Returns simpler constraints to restart with, if the network cannot be built so; None if there are none."""
+        """Return simpler constraints with which the build can be restarted if it fails; None if there are none."""
         if self.apart:
             return Refinement(apart=None, is_tied=self.is_tied, is_filled=self.is_filled)
         if self.may_be_empty and not self.is_filled:
@@ -132,14 +134,12 @@ class Refinement:
 
     @property
     def may_be_empty(self) -> Set[str]:
-        """Returns the dimensions without a given range that may be 0, except those of caches, which must be able to be
-        0.
-        """
+        """The dimensions without a given range that may be 0, except for those of caches, which have to allow 0."""
         open_ended = {name for name, size in self.sizes.items() if size.maximum is None and size.minimum == 0}
         return {name for name in open_ended if not is_of_cache(name)}
 
     def add(self, found: Refined) -> None:
-        """Narrow further.
+        """Add the requested refinements.
 
         Raises:
             CompileError: no size is left, or a size is data-dependent.
@@ -199,14 +199,14 @@ class Refinement:
             self.notes[name] = f"the size of '{name}' must be {span} {operators}"
 
     def _join(self, found: Refined) -> None:
-        """Let dimensions be what two sizes broadcast to."""
+        """Add dimensions to which two sizes are broadcast."""
         for name, formula in found.joined.items():
             self.computed[name] = formula
             self.joined[name] = found.instead
 
     def _without_joined(self, found: Refined) -> Refined:
-        """What is found; if it is of a size that others broadcast to and that follows from these alone, what there is
-        instead of that size, which is forgotten.
+        """Return a request without constraints on a size to which others are broadcast: these are replaced by
+        `instead`, and the size is removed.
         """
         for name in [name for name in self.joined if name in found.names]:
             may_stay = not (found.computed or found.limited or found.multiples or found.fixed)
@@ -224,7 +224,9 @@ class Refinement:
         return found
 
     def _compute(self, name: str, formula: Formula) -> None:
-        """Let a dimension follow from others; what these were limited to together, it is limited to."""
+        """Make a dimension one that is computed from others; an existing constraint on the same formula becomes its
+        range.
+        """
         for other in [other for other in self.limited if self.computed[other] == formula]:
             self._narrow_ends(name, self.sizes[other].minimum, self.sizes[other].maximum)
             self.limited.remove(other)
@@ -232,7 +234,7 @@ class Refinement:
         self._narrow_parts(name, formula)
 
     def _limit(self, name: str, formula: Formula, minimum: int, maximum: int | None) -> None:
-        """Limit what follows from dimensions; it may be a dimension itself."""
+        """Constrain a formula of dimensions, which may be a single dimension."""
         if name not in self.computed:
             self.computed[name] = formula
             self.limited.append(name)
@@ -248,7 +250,7 @@ class Refinement:
         self._narrow(name, replace(own, minimum=max(own.minimum, minimum), maximum=min(ends, default=None)))
 
     def _narrow_parts(self, name: str, formula: Formula) -> None:
-        """Narrow what a size is a sum of: no part is so large, or so small, that the sum is out of its range."""
+        """Restrict the summands of a sum, so that the sum can be in its range."""
         made = {part: tirx.Var(part, "int64") for part in names_in(formula)}
         own = {
             var: Range(self.sizes[part].minimum, self.sizes[part].maximum or LARGEST, 1) for part, var in made.items()

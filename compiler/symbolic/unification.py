@@ -1,4 +1,4 @@
-"""Unifies dimensions that a network's operators need to be equal although its file does not say so.
+"""Unifies dimensions that operators of a network require to be equal, although the model's file does not say so.
 
     [n, 3] + [n_1, 3]                   only if n = n_1
     [h] joined with [(h // 16) * 16]    only if h is a multiple of 16
@@ -9,10 +9,10 @@
     [min(past + n, 64)] + [past + n]    only if past + n is at most 64
     [n, 4] taken from at [k, 4] indices only if n - k is at least 0
 
-An operator asks for equal sizes with :func:`unify_dims`. Where they are not equal for every size in the ranges, but for
-some, building the network ends with :class:`~nnefc.symbolic.refinement.Refined`, and begins again with dynamic
-dimensions that are refined so far that they are: one dimension instead of two, a sum of others, a multiple, one size.
-What a library is given is checked against these.
+An operator requests equal sizes by :func:`unify_dims`. If they are equal for some sizes in the ranges but not for all,
+building the network ends with :class:`~nnefc.symbolic.refinement.Refined`, and is restarted with refined dynamic
+dimensions for which they are equal: one dimension instead of two, a sum of others, a multiple, a single size. The
+library checks its inputs against these constraints.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from nnefc.symbolic.dims import (
     bounds,
     dynamic_variables,
     is_data_dependent,
+    is_data_dependent_dimension,
     is_known,
-    is_unbounded_data_dependent,
     known_less,
     known_sum_dims,
     may_exceed,
@@ -51,17 +51,17 @@ __all__ = ["covers", "unify_dims", "unify_shapes", "within"]
 
 _MAX_DIVISOR = 1 << 12
 _MAX_ENDS = 4
-"""Ends of a dimension that are tried together with those of others."""
+"""Maximum number of bounds of a dimension that are tried together with those of others."""
 _MAX_POINTS = 125
-"""Sizes for which a difference is computed."""
+"""Maximum number of sizes for which a difference is computed."""
 _NO_END = 1 << 60
 
 
 def unify_dims(one: Dimension, other: Dimension) -> bool:
-    """Unifies two sizes: returns whether they are equal, or requests constraints under which they are.
+    """Return whether two sizes are equal, or request constraints under which they are.
 
     Raises:
-        Refined: they are where dynamic dimensions are refined.
+        Refined: they are equal under constraints on dynamic dimensions.
     """
     difference = one - other
     if not isinstance(difference, Size):
@@ -81,11 +81,11 @@ def unify_shapes(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
 
 
 def covers(size: Dimension, part: Dimension) -> bool:
-    """Returns whether a size is at least another one; for data-dependent sizes the run checks it.
+    """Return whether a size is at least `part`; data-dependent sizes are checked at run time.
 
     Raises:
-        Refined: it is where dynamic dimensions are refined: to a larger minimum or a smaller largest one, to a
-            limit of a difference, or to one dimension instead of two.
+        Refined: it is under constraints: a larger minimum, a smaller maximum, a bounded difference, or one dimension
+            instead of two.
     """
     if not may_exceed(part, size):
         return True
@@ -106,10 +106,10 @@ def covers(size: Dimension, part: Dimension) -> bool:
 
 
 def within(size: Dimension, minimum: int, maximum: int) -> bool:
-    """Returns whether a size is in a range, both ends included.
+    """Return whether a size is in a range, whose bounds are included.
 
     Raises:
-        Refined: it is where the dynamic dimension is refined to that range.
+        Refined: it is if the dynamic dimension is restricted to that range.
     """
     lowest, greatest = bounds(size)
     if minimum <= lowest and greatest <= maximum:
@@ -120,20 +120,20 @@ def within(size: Dimension, minimum: int, maximum: int) -> bool:
 
 
 def _minimum(difference: Size) -> Refined | None:
-    """The smallest sizes of one dimension from which on a difference is not negative."""
+    """Return the minimum of one dimension from which a difference is not negative."""
     own = list(_ranges_of(difference))
     return _from_minimum(own[0], lambda: bounds(difference)[0] >= 0, share=1) if len(own) == 1 else None
 
 
 def _maximum(difference: Size) -> Refined | None:
-    """The largest size of one dimension up to which a difference is not negative."""
+    """Return the maximum of one dimension up to which a difference is not negative."""
     own = _ranges_of(difference)
     if len(own) != 1:
         return None
     ((var, values),) = own.items()
     sizes = range(values.minimum, values.maximum + 1)
     end = bisect_left(sizes, True, key=lambda size: bounds(substituted(difference, {var: size}))[0] < 0)
-    if not 0 < end < len(sizes) or is_unbounded_data_dependent(var):
+    if not 0 < end < len(sizes) or is_data_dependent_dimension(var):
         return None
     part = replace(values, maximum=sizes[end] - 1, size_hint=min(values.size_hint, sizes[end] - 1))
     with ranges({var: part}):
@@ -142,7 +142,7 @@ def _maximum(difference: Size) -> Refined | None:
 
 
 def _enough(difference: Size) -> Refined | None:
-    """The smallest sizes of one dimension from which on there is no difference: no more than half of its range."""
+    """Return the minimum of one dimension from which a difference is zero, within half of its range."""
     for var in _ranges_of(difference):
         found = _from_minimum(var, lambda: _is_nothing(substituted(difference, {})), share=2)
         if found is not None:
@@ -151,7 +151,7 @@ def _enough(difference: Size) -> Refined | None:
 
 
 def _up_to(difference: Size) -> Refined | None:
-    """The sizes of one dimension up to a number that the difference holds it to, where there is none below that."""
+    """Return the maximum of one dimension up to which a difference is zero."""
     own = _ranges_of(difference)
     if len(own) != 1:
         return None
@@ -163,10 +163,10 @@ def _up_to(difference: Size) -> Refined | None:
 
 
 def _up_to_each(difference: Size) -> Refined | None:
-    """The sizes of several dimensions up to numbers that the difference holds each of them to by itself.
+    """Return the maxima of several dimensions, each derived from the difference by itself.
 
-    Where it is not proved that there is no difference then, none for some of the sizes is enough: the network is built
-    again with these ranges, in which its sizes may be simpler, and the question is asked again.
+    If the difference is not proved to be zero then, it suffices that it is zero for some sizes: the network is rebuilt
+    with these ranges, in which its sizes may be simpler, and the question is asked again.
     """
     own = _ranges_of(difference)
     parts = {var: _parts_up_to(difference, var, (tirx.Min, tirx.Max))[:_MAX_ENDS] for var in own}
@@ -180,9 +180,7 @@ def _up_to_each(difference: Size) -> Refined | None:
 
 
 def _seems_zero(difference: Size, parts: Mapping[tirx.Var, Range]) -> bool:
-    """Returns whether there is no difference for a few sizes of each dimension, those at the ends of its range among
-    them.
-    """
+    """Return whether a difference is zero for a few sizes of each dimension, the bounds of its range included."""
     tried = []
     for part in parts.values():
         near = (part.maximum, part.maximum - 1, part.minimum, part.minimum + 1, (part.minimum + part.maximum) // 2)
@@ -192,7 +190,9 @@ def _seems_zero(difference: Size, parts: Mapping[tirx.Var, Range]) -> bool:
 
 
 def _parts_up_to(difference: Size, var: tirx.Var, kinds: tuple[type, ...]) -> list[Range]:
-    """The ranges of a dimension up to where a minimum or a maximum of it alone changes sides; the longest first."""
+    """Return the ranges of a dimension up to each point at which a minimum or maximum of it changes sides; the
+    longest first.
+    """
     values = range_of(var)
     limits: set[int] = set()
 
@@ -208,9 +208,7 @@ def _parts_up_to(difference: Size, var: tirx.Var, kinds: tuple[type, ...]) -> li
 
 
 def _is_nothing_then(sizes: Sequence[Dimension], found: Refined) -> bool:
-    """Returns whether two dynamic sizes are equal with fixed dimensions because there is nothing then: no caller runs
-    that.
-    """
+    """Return whether two dynamic sizes are equal for fixed dimensions only because both are empty, which is useless."""
     if not found.fixed or is_known(*sizes):
         return False
     values: dict[tirx.Var, Dimension] = {
@@ -220,7 +218,7 @@ def _is_nothing_then(sizes: Sequence[Dimension], found: Refined) -> bool:
 
 
 def _last_of_sign(difference: Dimension, var: tirx.Var) -> int:
-    """The largest size of a dimension up to which a difference is on the side of 0 on which it begins."""
+    """Return the largest size of a dimension up to which a difference has the sign that it has at the minimum."""
     values = range_of(var)
 
     def is_over(size: int) -> bool:
@@ -233,7 +231,7 @@ def _last_of_sign(difference: Dimension, var: tirx.Var) -> int:
 
 
 def _from_minimum(var: tirx.Var, holds: Callable[[], bool], share: int) -> Refined | None:
-    """The smallest sizes of a dimension from which on a difference is as wanted, within a share of its range."""
+    """Return the minimum of a dimension from which a condition holds, within a share of its range."""
     values = range_of(var)
     below, enough = values.minimum, values.minimum + (values.maximum - values.minimum) // share
 
@@ -250,7 +248,7 @@ def _from_minimum(var: tirx.Var, holds: Callable[[], bool], share: int) -> Refin
 
 
 def _same(difference: Size) -> Refined | None:
-    """Two dimensions as one."""
+    """Return the refinement that makes two dimensions one."""
     own = _ranges_of(difference)
     for (one, a), (other, b) in combinations(own.items(), 2):
         common = math.lcm(a.multiple, b.multiple)
@@ -262,12 +260,12 @@ def _same(difference: Size) -> Refined | None:
 
 
 def _computed(difference: Size) -> Refined | None:
-    """One of several dimensions as what follows from the others: the one of which they are the parts."""
+    """Return the refinement by which one of several dimensions is computed from the others."""
     own = _ranges_of(difference)
     if len(own) < 2:
         return None
     # the last: what a size follows from is known before it
-    reported = [var for var in own if is_unbounded_data_dependent(var)][-1:]
+    reported = [var for var in own if is_data_dependent_dimension(var)][-1:]
     candidates = []
     for var in reported or own:
         factor = factor_of(difference, var)
@@ -290,7 +288,9 @@ def _computed(difference: Size) -> Refined | None:
 
 
 def _ordered(difference: Size) -> Refined | None:
-    """Returns which of two sums of dimensions is the smaller one, where their difference is zero."""
+    """Return the refinement that decides which of two sums of dimensions is smaller, if their difference is zero
+    then.
+    """
     min_max: list[tirx.Min | tirx.Max] = []
 
     def no_difference() -> bool:
@@ -307,11 +307,13 @@ def _ordered(difference: Size) -> Refined | None:
 
 
 def _at_most(above: Dimension, used: Mapping[tirx.Var, Range], holds: Callable[[], bool]) -> Refined | None:
-    """That `above`, a sum of several dimensions and a number, is not more than 0, if what is wanted holds then."""
+    """Return the constraint that `above`, a sum of several dimensions and a number, is at most 0, if the wanted
+    condition holds then.
+    """
     if not isinstance(above, Size):
         return None
     own = _ranges_of(above)
-    if any(map(is_unbounded_data_dependent, own)):  # no user could be asked to keep to a limit
+    if any(map(is_data_dependent_dimension, own)):  # no user could be asked to keep to a limit
         return None
     factors = [factor_of(above, var) for var in own]
     constant = substituted(above, dict.fromkeys(own, 0))
@@ -337,7 +339,7 @@ def _at_most(above: Dimension, used: Mapping[tirx.Var, Range], holds: Callable[[
 
 
 def _multiple(difference: Size) -> Refined | None:
-    """Dimensions as multiples of the smallest number that is enough."""
+    """Return the refinement of dimensions to multiples of the smallest sufficient number."""
     own = _ranges_of(difference)
     whole = math.lcm(*_divisors(difference.expr))
     if whole > _MAX_DIVISOR:
@@ -355,7 +357,7 @@ def _multiple(difference: Size) -> Refined | None:
 
 
 def _between(difference: Size) -> Refined | None:
-    """The sizes of one dimension between which, both included, the difference is 0; if it is one size, only that."""
+    """Return the range of one dimension in which a difference is 0; if it is a single size, that size."""
     own = _ranges_of(difference)
     for var, values in own.items():
         minimum, maximum = _zeros(difference, var)
@@ -370,9 +372,9 @@ def _between(difference: Size) -> Refined | None:
 
 
 def _zeros(difference: Size, var: tirx.Var) -> tuple[int, int]:
-    """The first and the last size of a dimension for which the difference is 0, if it never falls or never rises.
+    """Return the first and the last size of a dimension for which a difference is 0, if the difference is monotonic.
 
-    Where the others have their size hints; the first is greater than the last if there is none.
+    Other dimensions have their size hints. Without a zero the first size is greater than the last.
     """
     own = _ranges_of(difference)
     others: dict[tirx.Var, Dimension] = {other: known.size_hint for other, known in own.items() if other is not var}
@@ -409,6 +411,6 @@ def _is_nothing(size: Dimension) -> bool:
 
 
 def _ranges_of(difference: Size) -> dict[tirx.Var, Range]:
-    """The ranges of the dimensions in a size, in the order in which the network has these."""
+    """Return the ranges of the dimensions in a size, in the network's order."""
     used = variables(difference.expr)
     return {var: range_of(var) for var in sorted(used, key=dynamic_variables().index)}

@@ -65,15 +65,16 @@ __all__ = [
 ]
 
 _SIMPLE = 1024
-"""The largest denominator of a fraction that a constant is taken for."""
+"""Maximum denominator of the fraction that replaces a constant."""
 _FEW_USES = 4
-"""Uses of dynamic dimensions in a dividend that is written twice where it may be negative: ranges simplify the
-result."""
+"""Maximum uses of dynamic dimensions in a dividend that is duplicated if it may be negative, so that ranges simplify
+the result.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Quotient:
-    """`above / below`; `below` is greater than 0."""
+    """The exact real number `above / below`; `below` is greater than 0."""
 
     above: Dimension
     below: Dimension
@@ -107,7 +108,7 @@ class Quotient:
 
     @property
     def floor(self) -> Dimension:
-        """The largest integer that is not more."""
+        """Return the largest integer that is not greater."""
         return self.above // self.below
 
 
@@ -119,7 +120,7 @@ def _reduced(above: Dimension, below: Dimension) -> Quotient:
 
 
 def quotient(value: Any) -> Quotient:
-    """A number, a size or a quotient as a quotient."""
+    """Convert a number, a size or a quotient to a quotient."""
     if isinstance(value, Quotient):
         return value
     if isinstance(value, int | Size | np.integer):
@@ -131,12 +132,12 @@ def quotient(value: Any) -> Quotient:
 
 
 def truncated(value: Quotient) -> Dimension:
-    """Without what is behind the point."""
+    """Round towards zero."""
     return whole_quotient(value.above, value.below)
 
 
 def whole_quotient(one: Dimension, other: Dimension) -> Dimension:
-    """The quotient of integers, rounded towards zero: downwards where nothing is negative."""
+    """Return the quotient of integers, rounded towards zero, which is floor division if neither is negative."""
     minimum, maximum = bounds(other)
     if minimum <= 0 <= maximum:
         raise ValueError("a size that may be 0 is divided by")
@@ -148,7 +149,7 @@ def whole_quotient(one: Dimension, other: Dimension) -> Dimension:
 
 
 def rounded(value: Quotient) -> Dimension:
-    """The nearest integer, of two the even one."""
+    """Round to the nearest integer, ties to even."""
     twice, double = 2 * value.above + value.below, 2 * value.below
     near = twice // double
     if is_known(near, twice, double):
@@ -160,7 +161,7 @@ def rounded(value: Quotient) -> Dimension:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """A boolean that follows from the sizes, as an expression of TVM."""
+    """A boolean that depends on sizes, as an expression of TVM."""
 
     expr: tirx.Expr
 
@@ -177,7 +178,7 @@ Boolean: TypeAlias = "bool | Condition"
 
 
 def _sides(one: Any, other: Any) -> tuple[Dimension, Dimension]:
-    """Integers that compare as two numbers do."""
+    """Return two integers whose comparison gives the same result as that of two numbers."""
     if not isinstance(one, Quotient) and not isinstance(other, Quotient):
         return one, other
     a, b = quotient(one), quotient(other)
@@ -207,7 +208,7 @@ def less_or_equal(one: Any, other: Any) -> Boolean:
 
 
 def negated(truth: Boolean) -> Boolean:
-    """The opposite."""
+    """Return the negation."""
     return Condition(tirx.Not(truth.expr)) if isinstance(truth, Condition) else not truth
 
 
@@ -228,7 +229,7 @@ def all_hold(booleans: Iterable[Boolean]) -> Boolean:
 
 
 def possible_ranges(truth: Boolean) -> dict[str, Range]:
-    """For each dynamic dimension that a boolean depends on, by name, a range outside of which it does not hold."""
+    """Return for each dynamic dimension in a boolean, by name, a range outside of which the boolean is false."""
     if not isinstance(truth, Condition):
         return {}
     ranges_of = ((var, _possible_range(truth, var, range_of(var))) for var in variables(truth.expr))
@@ -242,7 +243,7 @@ def depends_on_data(truth: Boolean) -> bool:
 
 @dataclass(frozen=True)
 class SingleSize:
-    """The only size of a dynamic dimension for which a condition holds, or for which alone it does not hold."""
+    """The only size of a dynamic dimension for which a condition holds, or for which it does not hold."""
 
     name: str
     size: int
@@ -250,7 +251,7 @@ class SingleSize:
 
 
 def single_size(truth: Boolean) -> SingleSize | None:
-    """The size that a boolean depends on, if that is all that it depends on and it is known before the run."""
+    """Return that size, if a boolean depends on nothing else and the size is known before the run; else None."""
     if not isinstance(truth, Condition) or len(variables(truth.expr)) != 1 or depends_on_data(truth):
         return None
     (var,) = variables(truth.expr)
@@ -273,7 +274,7 @@ def _possible_range(truth: Condition, var: tirx.Var, own: Range) -> Range:
 
 
 def chosen(truth: Boolean, one: Any, other: Any) -> Any:
-    """`one` if a boolean holds, else `other`."""
+    """Return `one` if a boolean holds, else `other`."""
     if not isinstance(truth, Condition):
         return one if truth else other
     if isinstance(one, Quotient) or isinstance(other, Quotient):
@@ -287,7 +288,7 @@ def chosen(truth: Boolean, one: Any, other: Any) -> Any:
 
 
 def _is_same_where_equal(condition: tirx.Expr, one: Dimension, other: Dimension) -> bool:
-    """Returns whether `n` where `c = 0`, else `n - c`, is always the latter; and the like."""
+    """Return whether a selection such as `n` where `c = 0`, else `n - c`, always equals its second value."""
     match condition:
         case tirx.EQ(a=a, b=b):
             apart, difference = dimension(a) - dimension(b), one - other
@@ -296,7 +297,9 @@ def _is_same_where_equal(condition: tirx.Expr, one: Dimension, other: Dimension)
 
 
 def choice_of(value: Any) -> tuple[Condition, Dimension, Dimension] | None:
-    """The condition and both values of a size that is one of two; never that sizes differ, but that they are equal."""
+    """Return the condition and both values of a size that is a selection; the condition is an equality, never its
+    negation.
+    """
     if not isinstance(value, Size) or not isinstance(value.expr, tirx.Select):
         return None
     choice = value.expr
@@ -308,7 +311,7 @@ def choice_of(value: Any) -> tuple[Condition, Dimension, Dimension] | None:
 
 
 def each_choice(function: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
-    """A function of two numbers, computed of each value of those that are one of two, if they are by one condition."""
+    """Apply a function of two numbers to each value of operands that are selections by the same condition."""
     found = [choice_of(one), choice_of(other)]
     conditions = [each[0] for each in found if each is not None]
     if not conditions:
@@ -328,8 +331,8 @@ def each_choice(function: Callable[[Any, Any], Any], one: Any, other: Any) -> An
 
 
 def is_negative_unless(condition: Condition, size: Dimension) -> bool:
-    """Returns whether a size is negative where a condition does not hold: that both are equal whose difference
-    it is.
+    """Return whether a size is negative wherever a condition does not hold, an equality of two sizes whose
+    difference it is.
     """
     match condition.expr:
         case tirx.EQ(a=a, b=b):
@@ -339,12 +342,12 @@ def is_negative_unless(condition: Condition, size: Dimension) -> bool:
 
 
 def either(one: Boolean, other: Boolean) -> Boolean:
-    """Returns whether one of them holds."""
+    """Return whether at least one of two booleans holds."""
     return negated(both(negated(one), negated(other)))
 
 
 def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on all elements of arrays of objects, which broadcast."""
+    """Return a function that applies `function` to the elements of arrays of objects, with broadcasting."""
     made = np.frompyfunc(function, function.__code__.co_argcount, 1)
 
     def whole(*arrays: Any) -> Any:
@@ -354,14 +357,16 @@ def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def integer_parts(elements: Any) -> list[Any]:
-    """Arrays of integers that an array's quotients are of, above and below; of its booleans, 1 and 0; its sizes."""
+    """Return arrays of integers for an array: numerators and denominators of quotients, 1 and 0 for booleans, or its
+    sizes.
+    """
     if any(isinstance(element, Quotient) for element in elements.flat):
         return [elementwise(lambda q: q.above)(elements), elementwise(lambda q: q.below)(elements)]
     return [elementwise(_integer)(elements)]
 
 
 def _integer(element: Any) -> Dimension:
-    """A size, or a boolean as 1 or 0."""
+    """Return a size, or 1 and 0 for a boolean."""
     if isinstance(element, Condition):
         return element.size
     return element if isinstance(element, Size) else int(element)

@@ -1,1 +1,1 @@
-"""Describes a library: its metadata, and the C source that states it."""
+"""Describes a library: its metadata, and the C source that contains them."""

@@ -1,4 +1,4 @@
-"""Writes the C file of a library: its metadata, and the call of its entry."""
+"""Writes the C file of a library: tables with its metadata, and the call of the network's entry."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _ARRIVED = """#ifdef __wasm__
 
 
 def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
-    """Returns a size in a description; of a dynamic dimension, -1 less its number; of what is computed, the smallest
-    int64.
+    """Return a size in the tables: a number, -1 less the index of a dynamic dimension, or the smallest int64 for a
+    data-dependent size.
     """
     if isinstance(size, int):
         return f"INT64_C({size})"
@@ -45,7 +45,7 @@ def _c_size(size: int | str, dimensions: Sequence[str]) -> str:
 
 
 def _c_bytes(tensor: TensorDescription) -> str:
-    """Returns the bytes of a tensor; pointers, which strings have, differ from machine to machine."""
+    """Return the size of a tensor as an expression in C; the size of the pointers of strings depends on the machine."""
     size = tensor_bytes(tensor)
     if tensor.dtype != "string":
         return f"UINT64_C({size})"
@@ -62,7 +62,9 @@ def _tensor_table(
     dimensions: Sequence[str] = (),
     data_dependent: Collection[tuple[int, int]] = (),
 ) -> str:
-    """Returns the shapes and the array of nnefc_tensor called `role`; nothing for none, for C has no empty arrays."""
+    """Return the shapes and the array of nnefc_tensor called `role`; empty without tensors, since C has no empty
+    arrays.
+    """
     lines = []
     for i, tensor in enumerate(tensors):
         if tensor.shape:
@@ -82,7 +84,9 @@ def _tensor_table(
 
 
 def model_sources(description: LibraryDescription) -> dict[str, str]:
-    """Returns the C files of a library, by their names: that of its network, or those of the networks of its levels."""
+    """Return the C files of a library by name: that of its network, or one for each ISA level and one with their
+    table.
+    """
     if not description.levels:
         return {"model.c": model_source(description)}
     levels = [
@@ -100,7 +104,7 @@ def model_sources(description: LibraryDescription) -> dict[str, str]:
 
 
 def _isa_levels_source(description: LibraryDescription) -> str:
-    """Returns the C file with the table of the levels, and what a library has once."""
+    """Return the C file with the table of ISA levels, and the definitions that a library has once."""
     names = [_IsaLevelNames(n, level).model for n, level in enumerate(description.levels)]
     return "\n".join(
         [
@@ -117,19 +121,21 @@ def _isa_levels_source(description: LibraryDescription) -> str:
 
 @dataclass(frozen=True)
 class _IsaLevelNames:
-    """The symbols of a level's network: those of a library without levels, with the level's number."""
+    """The symbols of an ISA level's network: those of a library without levels, with the number of the level
+    appended.
+    """
 
     number: int
     level: LibraryDescription
 
     @property
     def model(self) -> str:
-        """Returns the model description."""
+        """The symbol of the model description."""
         return f"nnefc_model_of_level{self.number}"
 
     @property
     def definitions(self) -> list[str]:
-        """Writes macros that define them from the names of a library without ISA levels."""
+        """Return macros that rename the symbols of a library without ISA levels."""
         lines = ["#undef nnefc_this_model", f"#define nnefc_this_model {self.model}"]
         if self.number:
             functions = [f"{name}{part}" for name in _ENTRIES for part in self._programs]
@@ -149,7 +155,9 @@ _ENTRIES = ("nnefc_network", "nnefc_network_sizes")
 
 
 def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None = None) -> str:
-    """Returns the C file of one network: its description and the call of its entry; of a level, by these names."""
+    """Return the C file of one network, with its description and the call of its entry; for an ISA level, with the
+    names `symbols`.
+    """
     counts = len(description.inputs), len(description.outputs)
     names = [dimension.name for dimension in description.dimensions]
     is_dynamic, device = description.is_dynamic, DEVICES[description.device]
@@ -251,19 +259,19 @@ def model_source(description: LibraryDescription, symbols: _IsaLevelNames | None
 
 
 def _sequence_table(description: LibraryDescription) -> list[str]:
-    """Writes the table of the states' axes of positions."""
+    """Return the table of the states' axes of token positions."""
     axes = ", ".join(map(str, description.sequence_axes))
     return [f"static const int8_t sequence_axes[] = {{{axes}}};"] if axes else []
 
 
 def _metadata_table(description: LibraryDescription) -> list[str]:
-    """Writes the table of the model's metadata."""
+    """Return the table of the model's metadata."""
     rows = [f"    {{{_c_text(key)}, {_c_text(value)}}}," for key, value in description.metadata]
     return ["static const nnefc_entry entries[] = {", *rows, "};"] if rows else []
 
 
 def _c_text(text: str) -> str:
-    """Returns an nnefc_string, which may have null characters; one follows it."""
+    """Return an nnefc_string, which may contain null characters and is followed by one."""
     raw = text.encode()
     return f'{{"{c_string(raw)}", {len(raw)}}}'
 
@@ -276,7 +284,9 @@ def _weights(description: LibraryDescription) -> list[str]:
 
 
 def _dynamic_tables(description: LibraryDescription) -> list[str]:
-    """Returns the dynamic dimensions, and what lies in the workspace; C has no empty arrays."""
+    """Return the tables of dynamic dimensions and of the storages in the workspace, without empty arrays, which C
+    does not have.
+    """
     if not description.is_dynamic:
         return []
     first, last = ([str(life[end]) for life in description.lifetimes] or ["0"] for end in (0, 1))
@@ -311,7 +321,7 @@ def _dynamic_tables(description: LibraryDescription) -> list[str]:
 
 
 def _profile_tables(description: LibraryDescription) -> list[str]:
-    """Returns the kernels that are timed, and room for their times."""
+    """Return the table of the kernels that are timed, and the memory for their times."""
     if not description.kernels:
         return []
     rows = []
@@ -329,9 +339,10 @@ def _profile_tables(description: LibraryDescription) -> list[str]:
 
 
 def _call_tables(description: LibraryDescription) -> list[str]:
-    """Returns the texts of calls of kernels, one after the other, what they compute, and the outputs that need them.
+    """Return the table of the texts about each call of a kernel, concatenated, and of the outputs that need the call.
 
-    Sets of outputs have 64 bits a word, with one bit more than there are outputs; equal ones are there once.
+    A set of outputs is a bit set in words of 64 bits, with one bit more than there are outputs; equal sets are stored
+    once.
     """
     if not description.calls:
         return []
@@ -359,12 +370,12 @@ def _call_tables(description: LibraryDescription) -> list[str]:
 
 
 def _may_skip(description: LibraryDescription) -> bool:
-    """Whether some outputs need not all calls."""
+    """Return whether some outputs do not need all calls."""
     return any(not call.served >> len(description.outputs) for call in description.calls)
 
 
 def _words(sets: Sequence[int], description: LibraryDescription) -> str:
-    """Returns sets of outputs as numbers of 64 bits."""
+    """Return sets of outputs as words of 64 bits."""
     words = len(description.outputs) // 64 + 1
     return ", ".join(f"UINT64_C({served >> 64 * i & (1 << 64) - 1})" for served in sets for i in range(words))
 
@@ -386,13 +397,13 @@ def _dynamic_members(description: LibraryDescription) -> str:
 
 
 def _numbers(given: Sequence[int], count: int = 0) -> str:
-    """Returns the elements of an array, `count` zeros if none are given; C has no empty arrays."""
+    """Return the elements of an array, or `count` zeros without any, since C has no empty arrays."""
     return ", ".join(map(str, given or [0] * max(1, count)))
 
 
 def _aliases(description: LibraryDescription) -> list[str]:
-    """Returns the functions by the network's own names; the runtime is the same for every network and has the default
-    ones.
+    """Return the functions with the network's own prefix; the runtime, equal for all networks, has the default
+    prefix.
     """
     prefix = description.prefix
     if prefix == DEFAULT_PREFIX:

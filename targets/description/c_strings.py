@@ -10,15 +10,17 @@ _OCTAL = {c: f"\\{c:03o}" for c in range(256) if not 32 <= c < 127 or c in b'"\\
 
 
 def c_string(text: bytes) -> str:
-    """Returns the inside of a C string literal, printable ASCII as it is; octal, for it ends after three digits."""
+    """Return the content of a C string literal: printable ASCII unchanged, other bytes in octal, which ends after
+    three digits.
+    """
     return text.decode("latin-1").translate(_OCTAL)
 
 
 def c_literal(text: str) -> str:
-    """Returns a text as a C string literal, in UTF-8.
+    """Return a text as a C string literal in UTF-8.
 
     Raises:
-        CompileError: C has no such string.
+        CompileError: the text cannot be a string of C.
     """
     if "\0" in text:
         raise CompileError(f"the name {text!r} holds a null character")

@@ -1,9 +1,8 @@
-"""Embeds a library's description as text, so that machines that cannot load the library can read it.
+"""Embeds a library's description as text, so that it can be read on machines that cannot load the library.
 
-They are a mark, the length of what follows as 32 bits, and JSON: the members of a
-:class:`~nnefc.targets.description.library.LibraryDescription` that callers may want to know. They stand somewhere
-among the read-only data, in libraries of every format, in object files and in archives; who looks for it looks for
-the mark.
+The text is a mark, the length of the JSON as 32 bits, and JSON with the members of a
+:class:`~nnefc.targets.description.library.LibraryDescription` that callers may need. It is in the read-only data of
+libraries, object files and archives of all formats; readers search the mark.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TENSORS = ("inputs", "outputs", "states")
 
 
 def embedded_metadata(description: LibraryDescription) -> bytes:
-    """Returns the metadata of a description, as bytes."""
+    """Return the bytes of a description's text metadata."""
     members = {name: getattr(description, name) for name in (*TEXTS, *SIZES, "cpu_features")}
     members |= {name: [(t.name, t.dtype, t.shape) for t in getattr(description, name)] for name in TENSORS}
     if description.index_limits:

@@ -29,10 +29,10 @@ _BLOCK = 16
 
 
 def encrypted_header(image_bytes: int, identity: int, version: int) -> bytes:
-    """Returns the first 32 bytes of a file.
+    """Return the first 32 bytes of an encrypted image.
 
     Args:
-        image_bytes: of the image in it.
+        image_bytes: of the weights image.
         identity: of the code.
         version: of the weights.
     """
@@ -40,13 +40,13 @@ def encrypted_header(image_bytes: int, identity: int, version: int) -> bytes:
 
 
 def encrypted_macro(prefix: str, image_bytes: int) -> str:
-    """Returns the macro of a header for the size of the file."""
+    """Return the macro for a header with the size of the encrypted image."""
     size = ENCRYPTED_HEADER_BYTES + image_bytes
     return f"#define {prefix.upper()}_ENCRYPTED_WEIGHTS_BYTES {size} /* of the file of weights */"
 
 
 def decrypt_declaration(prefix: str) -> list[str]:
-    """Returns the lines of a header that declare the function that decrypts an image."""
+    """Return the declaration of the function that decrypts an image, for a header."""
     upper = prefix.upper()
     return [
         "/* Encrypts a block of 16 bytes, aligned to 4, in place, by AES with the key of the weights: in a unit of the",
@@ -64,13 +64,13 @@ def decrypt_declaration(prefix: str) -> list[str]:
 
 
 def decrypt_functions(prefix: str, image_bytes: int, identity: int, names: str) -> list[str]:
-    """Returns the definitions of that function, and of those that it calls.
+    """Return the definitions of that function and of those that it calls.
 
     Args:
         prefix: of the function that programs call.
-        image_bytes: of an image of the weights, whole blocks as all areas of a plan are.
+        image_bytes: of a weights image, a multiple of the block size.
         identity: of the code.
-        names: what the names of the file's own functions begin with.
+        names: prefix of the file's own functions.
     """
     assert image_bytes % _BLOCK == 0
     words = struct.unpack("<6I", encrypted_header(image_bytes, identity, 0)[:24])

@@ -1,4 +1,4 @@
-"""Writes the C of a library for dynamic dimensions that follow from others."""
+"""Writes the C functions of a library that compute derived dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HELPERS = {  # by the operation: how C computes it, of numbers that may be nega
 
 
 def formula_functions(description: LibraryDescription) -> list[str]:
-    """Writes a function for each formula of a dimension, and their table; empty if there are none."""
+    """Return a function for each formula of a dimension, and the table of these functions; empty without formulas."""
     limited = [formula for part in description.specializations for formula, _, _ in part.limits]
     used = {
         sign for formula in (*limited, *(each.formula for each in description.formulas)) for sign in _signs(formula)
@@ -49,7 +49,9 @@ def formula_functions(description: LibraryDescription) -> list[str]:
 
 
 def _operands(description: LibraryDescription, formula: Formula, number: int) -> tuple[str, list[str]]:
-    """What a formula says of two sizes that broadcast, if it is of such, and the functions that compute these."""
+    """Return a description of two sizes that are broadcast and the functions that compute them, if the formula is a
+    broadcast.
+    """
     match formula:
         case ("broadcast", one, other):
             only = "NULL"
@@ -66,7 +68,7 @@ def _operands(description: LibraryDescription, formula: Formula, number: int) ->
 
 
 def _named(description: LibraryDescription, formula: Formula) -> str:
-    """Returns a size in words: the first dimension of an input that it is, if there is one."""
+    """Return a description of a size for messages: the axis of an input that has it, if there is one."""
     text = spelled(formula, str)
     for tensor in description.inputs:
         if formula in tensor.shape:
@@ -75,7 +77,7 @@ def _named(description: LibraryDescription, formula: Formula) -> str:
 
 
 def formula_text(description: LibraryDescription, formula: Formula) -> str:
-    """Returns a formula of a library's dimensions as an expression of their `values`."""
+    """Return a formula as a C expression of the dimensions' `values`."""
     match formula:
         case tuple((sign, one, other)):
             left, right = formula_text(description, one), formula_text(description, other)

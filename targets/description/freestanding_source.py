@@ -1,9 +1,9 @@
-"""Writes the C of a freestanding network: a header, the function that runs it, and an arena.
+"""Writes the C of a freestanding network: a header, the function that runs the network, and an arena.
 
     #define DIGITS_ARENA_BYTES 4096
     int digits_run(const float *image, float *scores, void *arena);
 
-All memory of a run is in the arena. The header names sizes as macros, so that programs can provide it without a heap.
+The arena has all memory of a run. The header has its size as a macro, so that programs can allocate it without a heap.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 ARENA_ALIGNMENT = 64
 UNALIGNED = -2
-"""What the address of an arena is a multiple of, and the result of a run with another one."""
+"""The required alignment of an arena, and the status of a run with an unaligned one."""
 
 C_TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
@@ -75,18 +75,18 @@ _TAKEN = (
 
 
 def arena_bytes(description: LibraryDescription) -> int:
-    """Returns the bytes of the workspace, and behind it the states, and the handles of strings."""
+    """Return the bytes of an arena: the workspace, the states after it, and the handles of strings."""
     return text_begin(description) + text_bytes(description)
 
 
 def text_begin(description: LibraryDescription) -> int:
-    """Returns where in the arena the handles of strings begin, if there are any: behind the states."""
+    """Return the offset in the arena of the handles of strings, which are after the states."""
     end = aligned(description.workspace_bytes) + description.state_bytes
     return aligned(end) if text_bytes(description) else end
 
 
 def freestanding_functions(description: LibraryDescription, image: WeightsImage | None = None) -> tuple[str, ...]:
-    """Returns the names of the functions."""
+    """Return the names of the public functions."""
     weights = [] if image is None else ["check_weights", *["decrypt_weights"] * image.encrypted]
     names = [*weights, *["reset"] * bool(description.state_bytes), "run"]
     return tuple(f"{description.prefix}_{name}" for name in names)
@@ -96,7 +96,7 @@ _WEIGHTS = "const void *weights"
 
 
 def freestanding_header(description: LibraryDescription, image: WeightsImage | None = None) -> str:
-    """Returns the header of a network, whose trained values are given at each run if there is an image of them."""
+    """Return the header of a network; with `image`, the trained values are passed to each run."""
     prefix, upper = description.prefix, description.prefix.upper()
     more = [_WEIGHTS] * (image is not None)
     kept = f"in the section .rodata.{prefix}_constants" if image is None else "in a file, which is given to each run"
@@ -146,7 +146,9 @@ def freestanding_header(description: LibraryDescription, image: WeightsImage | N
 
 
 def tensor_macros(description: LibraryDescription) -> list[str]:
-    """Returns macros for how many elements inputs and outputs have, and what those in integers stand for."""
+    """Return macros for the number of elements of inputs and outputs, and for scales and zero points of quantized
+    ones.
+    """
     lines = []
     for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
         for index, tensor in enumerate(tensors):
@@ -158,7 +160,7 @@ def tensor_macros(description: LibraryDescription) -> list[str]:
 
 
 def _scalings(prefix: str, description: LibraryDescription) -> list[str]:
-    """Macros for what inputs and outputs in integers stand for."""
+    """Return macros for the scales and zero points of quantized inputs and outputs."""
     lines = []
     for role, tensors in (("INPUT", description.inputs), ("OUTPUT", description.outputs)):
         for index, tensor in enumerate(tensors):
@@ -172,13 +174,13 @@ def _scalings(prefix: str, description: LibraryDescription) -> list[str]:
 
 
 def _float(value: float) -> str:
-    """Returns a float32 as C writes it, with as many digits as tell it from others."""
+    """Return a float32 literal with the fewest digits that identify it."""
     digits = f"{value:.9g}"
     return f"{digits}f" if any(c in digits for c in ".e") else f"{digits}.0f"
 
 
 def freestanding_source(description: LibraryDescription, image: WeightsImage | None = None) -> str:
-    """Returns the C file that defines the functions of a network."""
+    """Return the C file that defines the functions of a network."""
     prefix, names = description.prefix, parameter_names(description)
     pointers = ["void *"] * len(names) + ["uint8_t *", "uint8_t *", "const uint8_t *"]
     elements, sizes = shape_elements(description), description.data_dependent
@@ -224,9 +226,9 @@ def _checks(prefix: str, image: WeightsImage) -> list[str]:
 
 
 def arena_source(description: LibraryDescription) -> str:
-    """Returns the assembler file that defines an arena, which a linker takes for programs that name it.
+    """Return the assembler file that defines an arena; a linker includes it only in programs that use it.
 
-    An object of C would say how wide enumerations are, and linkers warn of programs that have others.
+    It is not C, since objects of C record the size of enumerations, and linkers warn about programs with another one.
     """
     name = f"{description.prefix}_arena"
     size = max(1, arena_bytes(description))
@@ -244,7 +246,7 @@ def arena_source(description: LibraryDescription) -> str:
 
 
 def reset_declaration(description: LibraryDescription, *more: str) -> list[str]:
-    """Returns the lines that declare the function that sets the states, if there are any."""
+    """Return the declaration of the function that initializes the states, if there are any."""
     if not description.state_bytes:
         return []
     return [
@@ -268,9 +270,10 @@ def _reset(description: LibraryDescription, state: int, constants: str, more: Se
 
 
 def prototype(description: LibraryDescription, *more: str) -> str:
-    """Returns the declaration of the function that runs a network, without a semicolon.
+    """Return the prototype of the function that runs a network, without a semicolon.
 
     Args:
+        description: of the network.
         more: parameters after the arena.
     """
     names, shapes = parameter_names(description), shape_names(description)
@@ -288,7 +291,7 @@ def prototype(description: LibraryDescription, *more: str) -> str:
 
 
 def parameter_names(description: LibraryDescription) -> list[str]:
-    """Names of the tensors as C takes them, all different."""
+    """Return distinct names of the tensors as C identifiers."""
     roles: Sequence[tuple[str, Sequence[TensorDescription]]]
     roles = (("input", description.inputs), ("output", description.outputs))
     like = {role: [re.sub(r"[^A-Za-z0-9_]", "_", tensor.name) for tensor in tensors] for role, tensors in roles}
@@ -306,7 +309,7 @@ def parameter_names(description: LibraryDescription) -> list[str]:
 
 
 def shape_declaration(description: LibraryDescription) -> list[str]:
-    """Returns the comment on the parameters for shapes, if there are any."""
+    """Return the comment about the parameters for shapes, if there are any."""
     names = ", ".join(shape_names(description).values())
     return [
         f"/* A run whose result is 0 writes the sizes of outputs that depend on the data to {names}.",
@@ -315,7 +318,7 @@ def shape_declaration(description: LibraryDescription) -> list[str]:
 
 
 def shape_names(description: LibraryDescription) -> dict[int, str]:
-    """Names of the parameters for the shapes of outputs that depend on the data, by the numbers of these outputs."""
+    """Return the names of the parameters for data-dependent shapes, by the number of the output."""
     names, count = parameter_names(description), len(description.inputs)
     found = {}
     for index in dict(description.data_dependent):
@@ -328,7 +331,7 @@ def shape_names(description: LibraryDescription) -> dict[int, str]:
 
 
 def shape_elements(description: LibraryDescription) -> dict[tuple[int, int], str]:
-    """Returns the elements of these parameters, by the number of the output and the axis."""
+    """Return the elements of these parameters, by output and axis."""
     return {
         (index, axis): f"{name}[{axis}]"
         for index, name in shape_names(description).items()
@@ -337,7 +340,7 @@ def shape_elements(description: LibraryDescription) -> dict[tuple[int, int], str
 
 
 def fixed_sizes(description: LibraryDescription) -> list[str]:
-    """Returns the statements that write those of these elements that do not depend on the data."""
+    """Return statements that write the elements of these parameters that are not data-dependent."""
     return [
         f"    {element} = {description.outputs[index].shape[axis]};"
         for (index, axis), element in shape_elements(description).items()
@@ -358,11 +361,11 @@ def _in_comment(tensor: TensorDescription) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns a name from a model, without what would end a comment or a line."""
+    """Return a name from a model, without characters that would end a comment or a line."""
     one_line = "".join(c if c.isprintable() and c not in "*/\\?" else "_" for c in text)
     return one_line.encode("ascii", "replace").decode().replace("?", "_")[:80]
 
 
 def aligned(size: int) -> int:
-    """Returns a number of bytes, up to the next multiple of the arena's alignment."""
+    """Round a number of bytes up to a multiple of the arena's alignment."""
     return -(-size // ARENA_ALIGNMENT) * ARENA_ALIGNMENT

@@ -1,9 +1,9 @@
-"""Puts the generated functions of a network together as one C file and a header: C99, for any compiler of any machine.
+"""Assembles the generated functions of a network to one C file and a header: C99, for any compiler and machine.
 
     digits.h    int digits_run(const float *image, float *probability, void *arena);
     digits.c    constants, helper functions, kernels, and digits_run
 
-All memory of a run is in the arena. Nothing is allocated, and no variable but the arena's bytes changes.
+The arena has all memory of a run. Nothing is allocated, and no variables outside of the arena are modified.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 SOURCE_ALIGNMENT = 8
-"""What the address of an arena, and of weights in a file of their own, is a multiple of: that of the widest element."""
+"""The required alignment of an arena, and of weights in a separate file: that of the widest element type."""
 
 _OWN, _OWN_MACRO = "nnefc__", "NNEFC__"
 _STRING_FUNCTIONS = frozenset({"memcmp", "memcpy", "memset", "strcmp", "strlen"})
@@ -66,17 +66,17 @@ _TYPE = re.compile(r"\b(const|u?int\d+_t|float|double) (?=\w)")
 class CProgram:
     """The functions of a network in C.
 
-    Names of the file's own begin with `nnefc__`, and macros with `NNEFC__`, in place of the prefix. The statements of
-    the entry call inputs and outputs `@input N@` and `@output N@`, sizes of outputs that depend on the data `@size N@`,
-    and constants `@constant OFFSET TYPE@`.
+    Names of the file's own functions begin with `nnefc__`, and macros with `NNEFC__`, which are replaced by the prefix.
+    The statements of the entry contain placeholders: `@input N@` and `@output N@`, `@size N@` for data-dependent sizes
+    of outputs, and `@constant OFFSET TYPE@`.
 
     Attributes:
         helpers: definitions that the functions need, in order.
-        functions: the kernels, each with a comment before it.
+        functions: the kernels, each after a comment.
         entry: the statements of the function that runs the network.
-        externs: functions of C's library that are called.
+        externs: functions of the C library that are called.
         reports: whether a kernel may report a failure.
-        makes_texts: whether a kernel makes strings, for which the caller gives memory.
+        makes_texts: whether a kernel makes strings, in memory that the caller provides.
     """
 
     helpers: tuple[str, ...]
@@ -89,14 +89,14 @@ class CProgram:
 
 @dataclass(frozen=True)
 class ConstantUse:
-    """A constant that the entry names: where it begins, and the type of the elements that a kernel reads there."""
+    """A constant that the entry reads: its offset, and the element type."""
 
     offset: int
     dtype: str
 
 
 def constant_uses(program: CProgram) -> list[ConstantUse]:
-    """Returns what the entry reads of the constants, in order of their offsets."""
+    """Return the constants that the entry reads, by ascending offsets."""
     found = {(int(offset), dtype) for line in program.entry for offset, dtype in _CONSTANT.findall(line)}
     return [ConstantUse(*each) for each in sorted(found)]
 
@@ -104,12 +104,12 @@ def constant_uses(program: CProgram) -> list[ConstantUse]:
 def generated_header(
     description: LibraryDescription, image: WeightsImage | None = None, makes_texts: bool = False
 ) -> str:
-    """Returns the header of a network, whose trained values are given at each run if there is an image of them.
+    """Return the header of a network.
 
     Args:
-        description: its interface.
-        image: of the trained values, if these are given at each run.
-        makes_texts: whether runs are given memory for strings.
+        description: of the network.
+        image: of the trained values, if these are passed to each run.
+        makes_texts: whether runs need memory for strings.
     """
     prefix, upper = description.prefix, description.prefix.upper()
     more = [_WEIGHTS] * (image is not None)
@@ -165,15 +165,15 @@ def generated_source(
     states: Sequence[str],
     image: WeightsImage | None = None,
 ) -> str:
-    """Returns the C file of a network.
+    """Return the C file of a network.
 
     Args:
         program: its functions.
-        description: its interface.
+        description: of the network.
         arrays: the lines that define the constants.
-        addresses: the expression for each constant that the entry names, with the names of `arrays`.
-        states: the statements that set the first values of states.
-        image: of the trained values, if these are given at each run.
+        addresses: the expression for each constant that the entry reads, by the names in `arrays`.
+        states: statements that initialize the states.
+        image: of the trained values, if these are passed to each run.
     """
     prefix, upper = description.prefix, description.prefix.upper()
     names = parameter_names(description)
@@ -228,7 +228,7 @@ def generated_source(
 
 
 def _text_declaration(description: LibraryDescription, makes_texts: bool) -> list[str]:
-    """Returns the comment on strings, if there are any."""
+    """Return the comment about strings, if there are any."""
     if not text_names(description):
         return []
     first = "/* Strings end with a zero byte. Those of outputs are strings of inputs, or constants of the network"
@@ -238,14 +238,14 @@ def _text_declaration(description: LibraryDescription, makes_texts: bool) -> lis
 
 
 def _after_success(lines: Sequence[str], reports: bool) -> list[str]:
-    """Returns statements for runs in which no kernel has reported a failure."""
+    """Return statements that are executed only if no kernel has reported a failure."""
     if not lines or not reports:
         return list(lines)
     return ["    if (failed == 0) {", *(f"    {line}" for line in lines), "    }"]
 
 
 def _fitting(image: WeightsImage) -> list[str]:
-    """Returns the statements by which a run ends whose weights do not fit."""
+    """Return statements that end a run whose weights image does not match the code."""
     return [f"    if (!{_OWN}fits(weights, 0u, {len(image.words)}u)) {{", f"        return {UNFIT};", "    }"]
 
 
@@ -316,7 +316,7 @@ _COPY_MACRO = [
 
 
 def _operands(description: LibraryDescription) -> list[str]:
-    """Returns what the entry calls the inputs and outputs."""
+    """Return the entry's placeholders of inputs and outputs."""
     inputs = [f"input {index}" for index in range(len(description.inputs))]
     return [*inputs, *(f"output {index}" for index in range(len(description.outputs)))]
 
@@ -329,7 +329,7 @@ def _resolved(line: str, addresses: Mapping[ConstantUse, str], operands: Mapping
 
 
 def _areas(description: LibraryDescription, body: str) -> list[str]:
-    """Returns the parts of the arena that the statements use."""
+    """Return declarations of the parts of the arena that the statements use."""
     state = aligned(description.workspace_bytes)
     lines = []
     if _uses("workspace", body):
@@ -356,7 +356,7 @@ def _reset(description: LibraryDescription, states: Sequence[str], more: Sequenc
 
 
 def _wrapped(lines: Iterable[str]) -> Iterator[str]:
-    """Yields lines, those that are too long in several."""
+    """Yield lines, with long ones wrapped."""
     for line in lines:
         if len(line) <= _WIDTH:
             yield line

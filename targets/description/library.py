@@ -159,14 +159,14 @@ _STREAM_FUNCTIONS = {  # besides those, in libraries for a GPU
 
 @dataclass(frozen=True)
 class Device:
-    """The device of a network, as far as its library depends on it.
+    """A kind of device that networks run on, as far as libraries differ by it.
 
     Attributes:
-        functions: the library has besides those of all libraries: name after the prefix → what it returns, its
-            parameters, the arguments of a call.
-        alignment: of tensors in memory of its own; 0 if it computes in the host's.
-        module: the symbol of its code, as `nnefc_model` in `runtime/model.h` has it; NULL if that is the entry.
-        noted: whether the embedded metadata name it; without a name a library is for a CPU.
+        functions: further functions of the library: name after the prefix → return type, parameters, arguments of a
+            call.
+        alignment: of tensors in the device's memory; 0 if it is host memory.
+        module: the symbol of its code for `nnefc_model` in `runtime/model.h`; NULL if that is the entry.
+        noted: whether the embedded metadata name the device; without a name a library is for a CPU.
         max_elements: of a tensor with dynamic dimensions.
     """
 
@@ -212,10 +212,15 @@ ELEMENT_TYPES = {  # dtype → enumerator of nnefc_type, bytes; of strings those
 
 @dataclass(frozen=True)
 class TensorDescription:
-    """An input, output or state: its name in the model, NumPy's name of its element type (or bfloat16), its sizes.
+    """An input, output or state.
 
-    Integers of which `scale` is known stand for `(integer - zero_point) · scale`; files do not say it. The `limits` of
-    an output are the maxima of its sizes, where those that depend on the data have maxima; else they are empty.
+    Attributes:
+        name: in the model.
+        dtype: NumPy's name of the element type, "bfloat16" or "string".
+        shape: sizes, or names of dynamic dimensions.
+        scale, zero_point: of quantized integers, which stand for `(integer - zero_point) · scale`. Files do not have
+            them.
+        limits: upper bounds of an output's sizes, if all its data-dependent sizes have bounds; else empty.
     """
 
     name: str
@@ -231,7 +236,7 @@ class TensorDescription:
 
 @dataclass(frozen=True)
 class DimensionDescription:
-    """A dynamic dimension: its name, the sizes that it may have, multiples of a number, and one for estimates."""
+    """A dynamic dimension: its name, the minimum, maximum and common divisor of its sizes, and the size hint."""
 
     name: str
     minimum: int
@@ -242,13 +247,14 @@ class DimensionDescription:
 
 @dataclass(frozen=True)
 class FormulaDescription:
-    """A dynamic dimension that follows from others.
+    """A dynamic dimension that is computed from others.
 
     Attributes:
         name: of the dimension.
-        formula: of the others, by their names.
-        solved: the one of them that no input has: it is found with this. None if all are known: then it is checked.
-        factor: what the value of that is multiplied with in the formula.
+        formula: of other dimensions, by name.
+        solved: the dimension in the formula that no input has, and that is computed by solving the formula; None if all
+            are known, and the formula is checked.
+        factor: of the solved dimension in the formula.
     """
 
     name: str
@@ -259,10 +265,9 @@ class FormulaDescription:
 
 @dataclass(frozen=True)
 class OwnDimension:
-    """A dynamic dimension of a program for some sizes: its number among those of the library, its sizes in that
-    program.
+    """A dynamic dimension of a specialized program: its index in the library, and its sizes in that program.
 
-    `number` is None for one that follows from others, and that the program does not use itself.
+    `number` is None for a derived dimension that the program itself does not use.
     """
 
     number: int | None
@@ -273,16 +278,16 @@ class OwnDimension:
 
 @dataclass(frozen=True)
 class SpecializationDescription:
-    """Code of its own for some sizes.
+    """A specialized program.
 
     Attributes:
-        sizes: of the dynamic dimensions, in their order; None for those that stay open.
-        workspace_bytes: that it needs, if none stays open.
-        dimensions: of the program, if any stays open.
-        storages: of them, how many follow those of the programs before it.
-        limits: formulas of the dimensions, and the smallest and the largest that each may be.
-        outputs: the shapes of its outputs, if these have not the ranks of those of the library: a number, or None for
-            each size that is known when the dimensions are. None if they are as the library's.
+        sizes: of the dynamic dimensions, in their order; None for those that remain dynamic.
+        workspace_bytes: of the program, if no dimension remains dynamic.
+        dimensions: the dynamic dimensions of the program.
+        storages: the number of its storages, which follow those of the previous programs.
+        limits: formulas of the dimensions, each with a minimum and a maximum.
+        outputs: the shapes of the outputs if their ranks differ from the library's: for each size a number, or None for
+            a dynamic one. None: as in the library.
     """
 
     sizes: tuple[int | None, ...]
@@ -294,19 +299,20 @@ class SpecializationDescription:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether a dimension stays open."""
+        """Whether a dimension remains dynamic."""
         return bool(self.dimensions)
 
     @property
     def has_sizes(self) -> bool:
-        """Whether it is for known sizes; else it is for equal ones."""
+        """Whether the program is for known sizes; else it is for equal sizes."""
         return any(size is not None for size in self.sizes)
 
 
 @dataclass(frozen=True)
 class OperandDescription:
-    """Where an operand of a kernel lies: in the `workspace`, an `input`, `output`, `state` or `constant`, with which of
-    them, at an offset, None if that is known at run time alone; its bytes, 0 likewise; and its type."""
+    """An operand of a kernel: its area (`workspace`, `input`, `output`, `state` or `constant`), the index in it, the
+    offset (None if known at run time only), the bytes (0 if known at run time only), and the type.
+    """
 
     base: str
     index: int
@@ -317,16 +323,16 @@ class OperandDescription:
 
 @dataclass(frozen=True)
 class KernelDescription:
-    """A kernel at one position of a network that times its kernels.
+    """A kernel at one position in a network that times its kernels.
 
     Attributes:
         kernel: its name.
-        tensors: of the model, that it computes or was made for.
-        rule: the schedule rule that it got.
-        operations, bytes: the arithmetic of one call, and what it reads and writes; 0 where they are not known.
-        operators: of the model, that the tensors are the results of.
+        tensors: of the model, that the kernel computes or was made for.
+        rule: the schedule rule that was applied to it.
+        operations, bytes: arithmetic operations and memory traffic of one call; 0 if unknown.
+        operators: of the model, whose results the tensors are.
         reads, writes: its operands.
-        operation_formula: the arithmetic of one call by the names of dynamic dimensions; empty if it is not known so.
+        operation_formula: the arithmetic operations of one call as a formula of dynamic dimensions; empty if unknown.
     """
 
     kernel: str
@@ -342,14 +348,14 @@ class KernelDescription:
 
 @dataclass(frozen=True)
 class CallDescription:
-    """A call before which a run may end, or that a run may skip.
+    """A call before which a run may be ended, or which a run may skip.
 
     Attributes:
         kernel: its name; empty for a branch or loop.
-        tensors: of the model, that it computes or was made for.
-        rule: the schedule rule that the kernel got.
-        operations, bytes: of one call; 0 if they are not known.
-        served: the outputs that need it, a bit for each; the bit behind them is of calls that every run needs.
+        tensors: of the model, that the kernel computes or was made for.
+        rule: the schedule rule of the kernel.
+        operations, bytes: of one call; 0 if unknown.
+        served: a bit set of the outputs that need the call; one bit more is set for calls that every run needs.
     """
 
     kernel: str
@@ -369,54 +375,56 @@ class LibraryDescription:
         target: the machine, as the user named it.
         compiler: the compiler and its version.
         inputs, outputs, states: in the order of the entry's arguments.
-        sequence_axes: of each state the axis of positions, where its first axis is that of sequences of tokens; 0 where
-            a sequence has one value, -1 where it is of no sequence. Empty if no state is of sequences.
+        sequence_axes: of each state the axis of token positions, if its first axis is that of the sequences; 0 if a
+            sequence has one value, -1 if the state does not belong to sequences. Empty if no state does.
         workspace_bytes: memory between kernels, aligned to 64 bytes.
-        scratch_bytes: what one worker may hold at a time from TVMBackendAllocWorkspace, each block rounded up to 64.
-        constant_bytes: size of the constants' file.
+        scratch_bytes: maximum memory of one worker from TVMBackendAllocWorkspace, each block rounded up to 64.
+        constant_bytes: size of the constants.
         state_bytes: size of all states.
-        state_initial_offset: where in the constants the states' initial image starts; beyond their end are zeros.
+        state_initial_offset: offset in the constants of the states' initial values; beyond the end of the constants
+            they are zeros.
         cpu_features: instruction sets, by LLVM's names, that the network's objects use.
-        variables: what the model calls its trained values.
-        index_limits: inputs that the network uses as positions, and the number that they must be below.
-        source: `sha256:` and the digest of the model's files; empty if it came from none.
-        prefix: what the names of the functions begin with, in object files and archives; a shared library has them
-            besides those that begin with `nnefc`.
-        checksum: of the constants, as :attr:`Constants.checksum` has it.
+        variables: the model's names of its trained values.
+        index_limits: the inputs that the network uses as indices, with their exclusive upper bounds.
+        source: `sha256:` and the digest of the model's files; empty if it was compiled from none.
+        prefix: of the functions' names in object files and archives; a shared library also has the names with `nnefc`.
+        checksum: of the constants, as :attr:`Constants.checksum`.
         weights: the name of the file with the constants, without a folder; empty if they are in the library.
-        device: what the network runs on, one of DEVICES. For "cuda" one of the objects defines
+        device: on which the network runs, a key of DEVICES. For "cuda" one of the objects defines
             `nnefc_cuda_this_module`, see `runtime/cuda.h`.
-        arrival_bytes: of a session on a GPU, in which launches count the blocks that have arrived.
-        dimensions: the open ones; they stand by their names in the shapes of inputs.
-        formulas: of those that follow from others, in an order in which each needs only what those before it tell.
-        lifetimes: of what lies in the workspace of a network with dynamic dimensions: the first and the last step.
-        specializations: sizes that it has code of its own for.
-        only_specialized: whether it has no code for others.
-        dynamic_workspaces: the bytes of its workspace at size hints, and at the greatest.
-        data_dependent: the data-dependent dimensions of outputs: the output's number, and the axis.
-        labels: outputs whose columns stand for classes, and what these are called.
-        metadata: what the model says of itself, keys and values.
-        has_text: whether its code computes with strings.
-        has_vocabulary: whether it has the tokenizer of a language model.
-        has_chat: whether it has the program of a chat template.
-        parts: of what lies in the workspace, the part: 0 for what is laid out for the inputs' sizes, else a number from
-            1 on for what is laid out when a data-dependent size is known and that has no limit. Empty: all 0.
-        output_parts: of each output, the part with which its shape is known. Empty: all is 0.
-        part_dimensions: which of `dimensions` each part from 1 on waits for. They are the last ones, and of no input.
+        arrival_bytes: of a session on a GPU, memory in which launches count the blocks that have arrived.
+        dimensions: the dynamic dimensions, whose names are in the shapes of inputs.
+        formulas: of the derived dimensions, in an order in which each needs only dimensions that are known before.
+        lifetimes: of the storages in the workspace of a network with dynamic dimensions: the first and the last step.
+        specializations: the specialized programs.
+        only_specialized: whether there is no general program.
+        dynamic_workspaces: bytes of the workspace at the size hints, and at the maximum.
+        data_dependent: the data-dependent dimensions of outputs, as index of the output and axis.
+        labels: the classes that the columns of an output stand for, by output.
+        metadata: of the model, keys and values.
+        has_text: whether the code computes with strings.
+        has_vocabulary: whether the library has the tokenizer of a language model.
+        has_chat: whether it has a compiled chat template.
+        parts: the part of each storage in the workspace: 0 is laid out when the sizes of the inputs are known, each
+            further one when a data-dependent size without an upper bound is known. Empty: all 0.
+        output_parts: of each output, the part with which its shape is known. Empty: all 0.
+        part_dimensions: the indices in `dimensions` for which each part from 1 on waits. They are the last ones, and no
+            input has them.
         kernels: in the order of their positions, if the library times them.
-        checked: whether its kernels look at every position that they read or write.
+        checked: whether its kernels check the index of each access.
         reproducible: whether its results have the same bits on all processors.
         small: whether it is compiled for size: one thread, no messages, no names of trained values.
-        is_called: whether the network's code calls the runtime, to say that it has failed or to ask whether.
+        is_called: whether the network's code calls the runtime, to report a failure or to ask for one.
         cancellable: whether the entry reads a flag before each kernel, by which the runtime ends the run, skips the
-            kernel or takes times.
-        calls: before which it reads that flag, by their numbers.
-        memory_users: of each output the outputs for which a run uses its memory, as `CallDescription.served` has them.
-        logs: whether it calls a function of the program's with what happens.
-        warms_up: whether a module of WebAssembly has engines compile its kernels before its trained values are there.
-        levels: if the library has code for several kinds of processors, what it says of itself on each, from the oldest
-            on. What it says itself is what it says on the oldest, but for the target and the memory, the maximum of
-            all.
+            kernel or measures times.
+        calls: before which the flag is read, by number.
+        memory_users: of each output the outputs for whose computation its memory is used, as `CallDescription.served`.
+        logs: whether it calls a log function of the program.
+        warms_up: whether engines of WebAssembly may compile its kernels by a run before its trained values have
+            arrived.
+        levels: the descriptions of the ISA levels, from the oldest processors on, if the library has several. This
+            description is then that of the oldest level, except for the target and for the memory, the maximum of all
+            levels.
     """
 
     model: str
@@ -469,17 +477,17 @@ class LibraryDescription:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether any size is known only at run time."""
+        """Whether any size is known at run time only."""
         return bool(self.dimensions or self.data_dependent)
 
     @property
     def selects(self) -> bool:
-        """Whether runs may compute some outputs only, or states alone."""
+        """Whether runs can compute some of the outputs only."""
         return self.cancellable and (len(self.outputs) > 1 or bool(self.states))
 
     @property
     def device_bytes(self) -> int:
-        """Memory of the device that a session takes: workspace, states, and room for all inputs and outputs."""
+        """The device memory of a session: workspace, states, and copies of all inputs and outputs."""
         alignment = DEVICES[self.device].alignment
         if not alignment:
             return 0
@@ -489,9 +497,7 @@ class LibraryDescription:
 
 
 def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, str]]:
-    """Returns the functions of a library: name after the prefix → what it returns, its parameters, the arguments of a
-    call.
-    """
+    """Return the functions of a library: name after the prefix → return type, parameters, arguments of a call."""
     own = {**_FUNCTIONS, **DEVICES[description.device].functions}
     own |= _DYNAMIC_FUNCTIONS if description.is_dynamic else {}
     own |= _STATE_FUNCTIONS if description.states else {}
@@ -507,7 +513,7 @@ def functions_of(description: LibraryDescription) -> dict[str, tuple[str, str, s
 
 
 def public_symbols(description: LibraryDescription, prefix: str = DEFAULT_PREFIX) -> tuple[str, ...]:
-    """Returns the names of a library's functions, sorted, with another prefix if one is given."""
+    """Return the names of a library's functions, sorted, with the given prefix."""
     return tuple(f"{prefix}_{name}" for name in functions_of(description))
 
 
@@ -520,7 +526,11 @@ def declarations(description: LibraryDescription) -> str:
 
 
 def check_prefix(prefix: str) -> None:
-    """Rejects what C could not call a function."""
+    """Check that names with a prefix are valid in C.
+
+    Raises:
+        CompileError: they are not.
+    """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", prefix):
         raise CompileError(
             f"{prefix!r} cannot begin the names of C functions",
@@ -531,7 +541,11 @@ def check_prefix(prefix: str) -> None:
 
 
 def check_description(description: LibraryDescription, size: int) -> None:
-    """Rejects descriptions that would make a library lie or read beyond its constants, which have `size` bytes."""
+    """Check that a description is consistent, and that the library does not read beyond its constants of `size` bytes.
+
+    Raises:
+        CompileError: it is not.
+    """
     if size != description.constant_bytes:
         raise CompileError(f"the constants have {size} bytes, but the description says {description.constant_bytes}")
     sizes = ("workspace_bytes", "scratch_bytes", "constant_bytes", "state_bytes", "state_initial_offset")
@@ -563,7 +577,7 @@ def check_description(description: LibraryDescription, size: int) -> None:
 
 
 def tensor_bytes(tensor: TensorDescription) -> int:
-    """Returns the bytes of a tensor of this type and shape; 0 if a dimension is open."""
+    """Return the bytes of a tensor; 0 if a dimension is dynamic."""
     if any(isinstance(size, str) for size in tensor.shape):
         return 0
     return math.prod(map(int, tensor.shape)) * ELEMENT_TYPES[tensor.dtype][1]

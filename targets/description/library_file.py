@@ -31,17 +31,17 @@ _MAX = 1 << 63  # what sizes and sizes must stay below
 
 @dataclass(frozen=True)
 class Metadata:
-    """A description without what only the runtime needs, and the name of the file of weights."""
+    """The description of a library without what only the runtime needs, and the name of the weights file."""
 
     description: LibraryDescription
     weights: str
 
 
 def read_metadata(path: Path) -> Metadata | None:
-    """Returns the embedded metadata of a file, None if it has none. Nothing of the file is run.
+    """Return the embedded metadata of a file, without running any of its code; None if it has none.
 
     Raises:
-        CompileError: a file that cannot be read, or metadata that are cut off or say what cannot be.
+        CompileError: the file cannot be read, or its metadata are truncated or invalid.
     """
     try:
         text = _find(path)
@@ -71,10 +71,10 @@ def _find(path: Path) -> bytes | None:
 
 
 def _checked(members: Any) -> Metadata:
-    """Returns the metadata of a JSON value, whose every part is looked at.
+    """Return the metadata of a JSON value, every part of which is checked.
 
     Raises:
-        ValueError, TypeError, KeyError: they are not as :func:`embedded_metadata` makes them.
+        ValueError, TypeError, KeyError: the value is not one of :func:`embedded_metadata`.
     """
     found = LibraryDescription(
         model=_text(members["model"]),
@@ -206,8 +206,8 @@ _PE_MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64"}
 
 
 def file_kind(path: Path) -> str | None:
-    """Format and instruction set of a program or library, from its first bytes, such as `ELF for aarch64`; None for
-    files of other kinds.
+    """Return the format and instruction set of a program or library by its first bytes, such as `ELF for aarch64`; None
+    for other files.
 
     Raises:
         OSError: the file cannot be read.

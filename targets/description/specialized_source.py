@@ -1,13 +1,13 @@
-"""Writes the C of a library with specialized programs: selects the program, and computes its workspace size.
+"""Writes the C of a library with specialized programs: it selects the program, and computes the size of the workspace.
 
-special(values)     the number of the program for these sizes, from 1 on; 0 if there is none
-own_2(values, own)  the dynamic dimensions of program 2, which leaves some open
-derive(values, …)   what follows from sizes
+special(values)     the number of the program for these sizes, from 1 on; 0: the general program
+own_2(values, own)  the dynamic dimensions of program 2, which leaves some dynamic
+derive(values, …)   what is computed from the sizes
 
-Programs run at different times, so that their workspaces may share memory: what lies in the workspace is first that of
-the program for all sizes, then that of each program that leaves sizes open, and last one block for those whose sizes
-are all known. Each of these is computed from sizes up to which the program may be run, whether it is run now or not:
-then memory that was laid out for some sizes has room for all smaller ones.
+Only one program runs at a time, so the programs share memory. The storages of the workspace are first those of the
+general program, then those of each program with dynamic sizes, and last one block for the programs with known sizes
+only. Each is computed for the largest sizes, up to the given ones, for which its program may run: so memory that was
+allocated for some sizes suffices for all smaller ones.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ __all__ = ["calls", "prototypes", "sizes_spelled", "specialized_functions"]
 
 
 def prototypes(description: LibraryDescription, pointers: Sequence[str]) -> list[str]:
-    """Returns the entries of all programs but the first, and what computes the sizes of those that leave sizes open.
+    """Return prototypes of the entries of all specialized programs, and of the functions that compute the sizes of
+    those with dynamic sizes.
 
-    `pointers` are the types of the first one's parameters; a program without dynamic sizes has no table of them.
+    `pointers` are the parameter types of the general program; a program without dynamic sizes has no table of sizes.
     """
     lines = []
     for number, part in enumerate(description.specializations, 1):
@@ -35,7 +36,7 @@ def prototypes(description: LibraryDescription, pointers: Sequence[str]) -> list
 
 
 def specialized_functions(description: LibraryDescription) -> list[str]:
-    """`special`, `own_…` and `derive`."""
+    """Return the functions `special`, `own_…` and `derive`."""
     chosen = [
         f"    if ({' && '.join(_fits(description, part))}) return {number};"
         for number, part in enumerate(description.specializations, 1)
@@ -62,7 +63,7 @@ def specialized_functions(description: LibraryDescription) -> list[str]:
 
 
 def _dynamic_parts(description: LibraryDescription) -> Iterator[tuple[int, SpecializationDescription, int]]:
-    """The programs that leave sizes open: the number of each, it, and where its storages begin among all."""
+    """Yield the programs with dynamic sizes: number, program, and index of its first storage."""
     begin = _first_storages(description)
     for number, part in enumerate(description.specializations, 1):
         if part.is_dynamic:
@@ -71,7 +72,9 @@ def _dynamic_parts(description: LibraryDescription) -> Iterator[tuple[int, Speci
 
 
 def _first_storages(description: LibraryDescription) -> int:
-    """Returns the number of storages of the program for all sizes, except the last one, which has room for others."""
+    """Return the number of storages of the general program without the last one, which is shared with other
+    programs.
+    """
     return len(description.lifetimes) - 1 - sum(part.storages for part in description.specializations)
 
 
@@ -85,7 +88,7 @@ def _compared(description: LibraryDescription, part: SpecializationDescription, 
 
 
 def _fits(description: LibraryDescription, part: SpecializationDescription) -> list[str]:
-    """Conditions under which a program may be run: known sizes are these, others are in its ranges."""
+    """Return the conditions under which a program may run: known sizes are equal, others are in its ranges."""
     conditions = _compared(description, part, "==")
     for own in part.dimensions:
         if own.number is None:
@@ -102,8 +105,8 @@ def _fits(description: LibraryDescription, part: SpecializationDescription) -> l
 
 
 def _own(description: LibraryDescription, number: int, part: SpecializationDescription) -> list[str]:
-    """Returns the function that computes a program's dynamic dimensions: the largest that it may be run with, up to
-    these.
+    """Return the function that computes a program's dynamic dimensions: the largest sizes, up to the given ones, for
+    which it may run.
     """
 
     def value(own: OwnDimension) -> str:
@@ -126,9 +129,10 @@ def _own(description: LibraryDescription, number: int, part: SpecializationDescr
 
 
 def _derived_parts(description: LibraryDescription) -> list[str]:
-    """Statements that make room behind the storages of the first program for those of programs with dynamic sizes.
+    """Return statements that make room for the storages of programs with dynamic sizes after those of the general
+    program.
 
-    `tail` is what follows the storages: the shapes of outputs, and what tells whether the sizes are fit for a program.
+    `tail` is what follows the storages: the shapes of outputs, and the result of the check of the sizes.
     """
     first = _first_storages(description)
     outputs = sum(len(output.shape) for output in description.outputs)
@@ -161,7 +165,9 @@ def _derived_parts(description: LibraryDescription) -> list[str]:
 
 
 def _shapes(description: LibraryDescription, part: SpecializationDescription) -> list[str]:
-    """Statements that write the shapes of a program's outputs, whose rank may be lower than the library's."""
+    """Return statements that write the shapes of a program's outputs, which may have a lower rank than the
+    library's.
+    """
     assert part.outputs is not None
     lines, position, own = [], 0, part.storages
     for output, shape in zip(description.outputs, part.outputs, strict=True):
@@ -175,11 +181,11 @@ def _shapes(description: LibraryDescription, part: SpecializationDescription) ->
 
 
 def calls(description: LibraryDescription, arguments: Sequence[str]) -> list[str]:
-    """Statements that run the program for the present sizes.
+    """Return statements that run the program for the current sizes.
 
     `arguments` end with the table of sizes: dynamic dimensions, offsets of storages, and room for data-dependent sizes.
-    A program for known sizes takes the end of it, where it writes the latter, if there are any. One that leaves sizes
-    open has a table of its own.
+    A program for known sizes gets the end of the table, into which it writes data-dependent sizes, if there are any. A
+    program with dynamic sizes has a table of its own.
     """
     before = len(description.dimensions) + len(description.lifetimes)
     known = ", ".join([*arguments[:-1], *([f"{arguments[-1]} + {before}"] if description.data_dependent else [])])
@@ -206,7 +212,7 @@ def _with_table(
     part: SpecializationDescription,
     begin: int,
 ) -> list[str]:
-    """Returns the case of a program that leaves sizes open."""
+    """Return the case of a program with dynamic sizes."""
     dimensions, table, data_dependent = len(description.dimensions), arguments[-1], len(description.data_dependent)
     own = len(part.dimensions)
     return [
@@ -222,7 +228,7 @@ def _with_table(
 
 
 def _for_all_sizes(description: LibraryDescription, arguments: Sequence[str]) -> list[str]:
-    """Returns the call of the first program, which knows nothing of the storages of others in its table."""
+    """Return the call of the general program, whose table has no storages of other programs."""
     table, size = arguments[-1], len(description.dimensions) + _first_storages(description) + 1
     return [
         f"    int64_t own[{size + len(description.data_dependent)}];",
@@ -239,7 +245,7 @@ def _data_dependent_from(own: str, begin: int, description: LibraryDescription, 
 
 
 def sizes_spelled(description: LibraryDescription) -> list[str]:
-    """Returns the sizes of each specialization, for people; not of those for equal sizes."""
+    """Return the sizes of each specialization as a text, except for those of equal sizes."""
     names = [dimension.name for dimension in description.dimensions]
     return [
         ", ".join(f"{name} {size:,}" for name, size in zip(names, part.sizes, strict=True) if size is not None)

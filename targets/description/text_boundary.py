@@ -65,7 +65,7 @@ def is_text(tensor: TensorDescription) -> bool:
 
 
 def text_definitions(text: str) -> list[str]:
-    """Returns the definitions of the functions for strings that C code calls."""
+    """Return the definitions of the string functions that C code calls."""
     found: list[str] = []
     for name, definition in reversed(_DEFINITIONS.items()):
         if re.search(rf"\b{name}\(", " ".join([text, *found])):
@@ -74,21 +74,22 @@ def text_definitions(text: str) -> list[str]:
 
 
 def text_names(description: LibraryDescription) -> dict[str, str]:
-    """Returns the arrays of handles, by what the entry calls the inputs and outputs that are strings."""
+    """Return the arrays of handles, by the placeholders of the inputs and outputs that are strings."""
     return {operand: f"nnefc__text_{operand.replace(' ', '')}" for operand, _ in _tensors(description)}
 
 
 def text_bytes(description: LibraryDescription) -> int:
-    """Returns the bytes of the arena that hold handles."""
+    """Return the bytes of the arena for handles."""
     return sum(map(_bytes, dict(_tensors(description)).values()))
 
 
 def text_reads(description: LibraryDescription, names: Mapping[str, str], begin: int) -> list[str]:
-    """Returns the statements before the network's: the arrays of handles, and those of the inputs.
+    """Return the statements before the network's: the arrays of handles, and the handles of the inputs.
 
     Args:
-        names: of the parameters, by what the entry calls inputs and outputs.
-        begin: where the handles begin in the arena.
+        description: of the network.
+        names: of the parameters, by the placeholders of inputs and outputs.
+        begin: the offset of the handles in the arena.
     """
     lines = []
     for (operand, tensor), name in zip(_tensors(description), text_names(description).values(), strict=True):
@@ -102,11 +103,12 @@ def text_reads(description: LibraryDescription, names: Mapping[str, str], begin:
 def text_writes(
     description: LibraryDescription, names: Mapping[str, str], sizes: Mapping[tuple[int, int], str]
 ) -> list[str]:
-    """Returns the statements behind the network's, which write the strings of the outputs.
+    """Return the statements after the network's, which write the strings of the outputs.
 
     Args:
+        description: of the network.
         names: as of :func:`text_reads`.
-        sizes: where the shapes of outputs are written that depend on the data, by the output and the axis.
+        sizes: the variables with data-dependent sizes, by output and axis.
     """
     lines = []
     texts = text_names(description)

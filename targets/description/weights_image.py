@@ -37,19 +37,19 @@ __all__ = [
 
 HEADER_BYTES = 64
 UNFIT = -1
-"""What a run returns whose image does not fit the code."""
+"""The status of a run whose image does not match the code."""
 
 _MAGIC, _VERSION = b"NNEFCIMG", 1
 
 
 @dataclass(frozen=True)
 class WeightsImage:
-    """What code expects of an image.
+    """The image that code expects.
 
     Attributes:
         identity: a digest of the code, 64 bits.
-        size: in bytes, of the whole.
-        alignment: what its address is a multiple of.
+        size: of the whole image, in bytes.
+        alignment: of its address.
         encrypted: whether files have it encrypted, so that programs need a function that decrypts it.
     """
 
@@ -59,7 +59,7 @@ class WeightsImage:
     encrypted: bool = False
 
     def header(self, pieces: Iterable[bytes | memoryview]) -> bytes:
-        """Returns the header of an image with these constants."""
+        """Return the header of an image with these constants."""
         sum_ = 0
         for piece in pieces:
             sum_ = zlib.crc32(piece, sum_)
@@ -77,7 +77,7 @@ class WeightsImage:
 
 
 def identity_of(parts: Iterable[bytes]) -> int:
-    """Returns the identity of code that consists of these parts."""
+    """Return the identity of code that consists of these parts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
@@ -85,7 +85,7 @@ def identity_of(parts: Iterable[bytes]) -> int:
 
 
 def image_macros(prefix: str, image: WeightsImage) -> list[str]:
-    """Returns the macros of a header for an image."""
+    """Return the macros for an image, for a header."""
     upper = prefix.upper()
     return [
         f"#define {upper}_WEIGHTS_BYTES {image.size} /* of the weights, a file of their own */",
@@ -96,7 +96,7 @@ def image_macros(prefix: str, image: WeightsImage) -> list[str]:
 
 
 def check_declaration(prefix: str, image: WeightsImage) -> list[str]:
-    """Returns the lines of a header that declare the function that checks an image, and the one that decrypts it."""
+    """Return the declarations of the functions that check and decrypt an image, for a header."""
     return [
         "/* Compares weights of so many bytes with what the code expects: 0 if they fit and are",
         " * whole, 1 if they are no weights or cut off, 2 if they are for other code, 3 if bytes have changed. Runs",
@@ -107,12 +107,12 @@ def check_declaration(prefix: str, image: WeightsImage) -> list[str]:
 
 
 def check_functions(prefix: str, image: WeightsImage, names: str) -> list[str]:
-    """Returns the definitions of the functions that check and decrypt an image, and of the one that runs call.
+    """Return the definitions of the functions that check and decrypt an image, and of the check in each run.
 
     Args:
         prefix: of the functions that programs call.
-        image: what they expect.
-        names: what the names of the file's own functions begin with.
+        image: that they expect.
+        names: prefix of the file's own functions.
     """
     words = image.words
     table = [_table_entry(nibble) for nibble in range(16)]
@@ -159,7 +159,7 @@ def _listed(words: Sequence[int]) -> str:
 
 
 def _table_entry(nibble: int) -> int:
-    """The remainder of four bits by CRC-32's polynomial, its bits in reverse order."""
+    """Return the CRC-32 of four bits, with reversed bits."""
     for _ in range(4):
         nibble = (nibble >> 1) ^ (0xEDB88320 if nibble & 1 else 0)
     return nibble

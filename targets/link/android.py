@@ -1,8 +1,8 @@
-"""Compiles and links for Android without its NDK: by headers of our own, and by libraries of names alone.
+"""Compiles and links for Android without its NDK, by headers of our own and stub libraries.
 
-A library needs of Android's C library that its functions are there when it is loaded, and of the linker their names:
-`libc.so` and the others, as they are linked here, define the functions of `runtime/android/bionic.h` and nothing in
-them. A network whose C calls other functions is linked with the NDK's compiler, `--cc`.
+At load time, Android's linker needs the names of the functions in its C library. The stub libraries that are linked
+here, `libc.so` and others, define the functions of `runtime/android/bionic.h` without code. A network whose C code
+calls other functions has to be linked by the NDK's compiler, `--cc`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADERS = Path(__file__).parents[1] / "runtime" / "android"
 _ARM_MEMORY = ("memcpy", "memmove", "memset", "memclr")
 
 ANDROID_FLAGS = ("-nostdlibinc", "-isystem", str(_HEADERS))
-"""What tells zig where the headers are."""
+"""Options by which zig finds the headers."""
 
 _LIBRARIES = {"math.h": "libm.so", "dlfcn.h": "libdl.so"}
 _OTHERS = "libc.so"
@@ -35,7 +35,7 @@ _ALWAYS = {
 
 @functools.cache
 def android_functions() -> Mapping[str, tuple[str, ...]]:
-    """Returns the names that the headers declare, by the library of Android that has them."""
+    """Return the names that the headers declare, by the library of Android that defines them."""
     found: dict[str, list[str]] = {name: list(names) for name, names in _ALWAYS.items()}
     library = _OTHERS
     for line in (_HEADERS / "bionic.h").read_text(encoding="utf-8").splitlines():
@@ -46,7 +46,7 @@ def android_functions() -> Mapping[str, tuple[str, ...]]:
 
 
 def _declared(line: str) -> list[str]:
-    """Returns the functions and variables that a line of the header declares."""
+    """Return the functions and variables that a line of a header declares."""
     if both := re.fullmatch(r"NNEFC_OF_(?:ONE|TWO)\((\w+)\)", line):
         return [both[1], f"{both[1]}f"]
     line = re.sub(r"__attribute__\(\(.*?\)\)\)? ?(?=\w)", "", line)
@@ -57,11 +57,11 @@ def _declared(line: str) -> list[str]:
 
 
 def stub_libraries(compiler: Sequence[str], folder: Path) -> list[str]:
-    """Links the libraries that define names alone; returns where they are.
+    """Link the stub libraries, and return their paths.
 
     Args:
         compiler: zig's command for the target.
-        folder: where they are written.
+        folder: for the libraries.
 
     Raises:
         CompileError: the linker fails.

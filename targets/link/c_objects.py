@@ -1,4 +1,6 @@
-"""Compiles users' C files to objects for the network's machine, together with the network so that errors show then."""
+"""Compiles users' C files to objects for the network's machine, while the network is compiled, so that errors show
+early.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,18 @@ __all__ = ["c_objects"]
 
 _FLAGS = ("-std=c11", "-O3", "-g0", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-fno-caret-diagnostics")
 _LONGEST = 40
-"""Lines of a compiler's messages."""
+"""Maximum lines of a compiler's messages that are shown."""
 
 
 def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]:
-    """Returns the objects of C files.
+    """Return the objects of C files.
 
     Args:
-        files: texts by what the user wrote.
-        target: the processor; its instructions are used.
+        files: the assembled texts, by the user's source.
+        target: the processor, whose instructions may be used.
 
     Raises:
-        CompileError: the compiler's messages, there is no compiler for the target, or results shall be reproducible.
+        CompileError: a file has errors, there is no compiler for the target, or results must be reproducible.
     """
     if not files:
         return ()
@@ -58,7 +60,7 @@ def c_objects(files: Mapping[CSource, str], target: Target) -> tuple[bytes, ...]
 
 
 def _cpu(features: Iterable[str]) -> str:
-    """zig's name of the oldest processor of the architecture with these of LLVM's features."""
+    """Return zig's name of the oldest processor of the architecture with these LLVM features."""
     return "baseline" + "".join(f"+{re.sub('[-.]', '_', feature)}" for feature in features)
 
 

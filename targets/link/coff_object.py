@@ -1,12 +1,12 @@
-"""Joins COFF objects (Windows) into one, of whose symbols only the public ones are visible.
+"""Merges COFF objects (Windows) into one, in which only the public symbols are visible.
 
-zig's linker joins objects for ELF and Mach-O, not for COFF. An object may have many sections of one name, so that a
-joined one is all sections of all objects, with one table of symbols:
+zig's linker merges objects of ELF and Mach-O, but not of COFF. An object may have many sections of one name, so the
+merged one has all sections of all objects, and one symbol table:
 
     a.o: .text, f defined, g undefined  ┐
     b.o: .text, g defined               ┘→  .text .text, f external, g static; relocations to g have its number
 
-A section that linkers keep once (COMDAT) is kept once here, and is an ordinary one then: its name is shared no longer.
+A section that linkers keep once (COMDAT) is kept once here, as an ordinary section.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OURS = (b"nnefc_", b"TVM", b"__TVM")  # how names begin that the network and it
 
 @dataclass
 class _Section:
-    """A section of an object, and its number in the joined one; 0 where it is left out."""
+    """A section of an object, and its number in the merged one; 0 if it is dropped."""
 
     name: bytes
     header: tuple[int, ...]  # the fields after the name
@@ -70,14 +70,15 @@ class _Object:
 
 
 def join_coff(contents: Sequence[tuple[str, bytes]], public: Collection[str]) -> bytes:
-    """Returns one object of several, each with the name that errors show.
+    """Return the merged object.
 
     Args:
-        contents: names and contents of the objects.
+        contents: names, for messages, and contents of the objects.
         public: the functions that other objects see.
 
     Raises:
-        CompileError: a file is no such object, a name is defined twice, or one of the network's or in `public` is not.
+        CompileError: a file is not such an object, a name is defined twice, or a name of the network or of `public` is
+            undefined.
     """
     objects = [_read(name, content) for name, content in contents]
     defined = _choose(objects)
@@ -138,7 +139,7 @@ def _string(strings: bytes, offset: int) -> bytes:
 
 
 def _choose(objects: Sequence[_Object]) -> dict[bytes, tuple[_Object, int]]:
-    """Returns the definition of each name, and numbers the sections that are kept; the others get 0."""
+    """Return the definition of each name, and number the sections that are kept; the others get 0."""
     defined: dict[bytes, tuple[_Object, int]] = {}
     number = 0
     for each in objects:
@@ -191,7 +192,7 @@ def _written(objects: Sequence[_Object], defined: dict[bytes, tuple[_Object, int
 
 
 def _auxiliary(each: _Object, symbol: _Symbol) -> bytes:
-    """Returns what follows the symbol of a section: a section that is kept for its own sake is no COMDAT any more."""
+    """Return the auxiliary record of a section's symbol; a section that is kept is no longer a COMDAT section."""
     section = each.section_of(symbol)
     if section is None or not symbol.auxiliary or symbol.value or len(symbol.auxiliary) != _SYMBOL:
         return b""
@@ -205,7 +206,7 @@ def _target(
     undefined: dict[bytes, int],
     table: _Table,
 ) -> int:
-    """Returns the number in the joined object of the symbol that a relocation refers to."""
+    """Return the number in the merged object of the symbol that a relocation refers to."""
     if index in each.outputs:
         return each.outputs[index]
     symbol = each.symbols[index]
@@ -227,7 +228,7 @@ def _target(
 
 
 class _Table:
-    """The symbols of the joined object, and the names that are longer than eight bytes."""
+    """The symbols of the merged object, and the names of more than eight bytes."""
 
     def __init__(self) -> None:
         self._records: list[bytes] = []
@@ -236,7 +237,7 @@ class _Table:
         self.count = 0
 
     def add(self, name: bytes, value: int, section: int, kind: int, storage: int, auxiliary: bytes) -> int:
-        """Adds a symbol and returns its number."""
+        """Add a symbol, and return its number."""
         number, more = self.count, len(auxiliary) // _SYMBOL
         field_ = name.ljust(8, b"\0") if len(name) <= 8 else struct.pack("<4xI", self.offset(name))
         self._records.append(struct.pack("<8sIhHBB", field_, value, section, kind, storage, more) + auxiliary)
@@ -244,14 +245,14 @@ class _Table:
         return number
 
     def offset(self, name: bytes) -> int:
-        """Returns the position of a name among the long ones."""
+        """Return the offset of a name in the string table."""
         if name not in self._offsets:
             self._offsets[name] = len(self._strings)
             self._strings += name + b"\0"
         return self._offsets[name]
 
     def content(self) -> bytes:
-        """Returns the table and the names behind it."""
+        """Return the symbol table followed by the string table."""
         struct.pack_into("<I", self._strings, 0, len(self._strings))
         return b"".join(self._records) + bytes(self._strings)
 

@@ -19,10 +19,11 @@ __all__ = ["check_compiler", "command_of", "compiler_for", "stand_in"]
 
 
 def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Sequence[str]:
-    """Returns the command of the compiler for a target: the user's, `cc`, or zig, or the system's if zig is missing.
+    """Return the command of the compiler for a target: the user's `cc`, zig, or the system's compiler if zig is
+    missing.
 
     Raises:
-        CompileError: zig is not installed and this system's compiler is none for the target.
+        CompileError: zig is not installed, and the system's compiler cannot compile for the target.
     """
     cc = cc or stand_in(zig_target)
     if cc:
@@ -34,33 +35,33 @@ def compiler_for(zig_target: str, zig_cpu: str, cc: Sequence[str] = ()) -> Seque
 
 
 def _android_flags(zig_target: str) -> tuple[str, ...]:
-    """Returns where Android's headers are, and which instructions its calling convention leaves open.
+    """Return the options for Android's headers and calling convention.
 
-    Floats are passed in integer registers on 32-bit Arm, and computed by its unit for floats. Atomic operations are
-    instructions: what chooses between two kinds of them at run time is in the compiler's library.
+    On 32-bit Arm floats are passed in integer registers, but computed in the floating-point unit. Atomic operations are
+    inline instructions: the compiler's library, which would choose them at run time, is not linked.
     """
     own = {"arm": ("-mfloat-abi=softfp",), "aarch64": ("-mno-outline-atomics",)}
     return (*ANDROID_FLAGS, *own.get(zig_target.partition("-")[0], ()))
 
 
 def stand_in(zig_target: str) -> Sequence[str]:
-    """Returns the command of the system's compiler if zig is not installed, else nothing."""
+    """Return the command of the system's compiler if zig is not installed; else empty."""
     return () if has_zig() else system_compiler(zig_target)
 
 
 def _page_flags(zig_target: str) -> tuple[str, ...]:
-    """Returns the option for the max page size of systems, where the linker's default makes files larger than needed.
+    """Return the option for the maximum page size of systems for which the linker's default is larger than needed.
 
-    Segments begin at such pages, so a file carries zeros in between. 32-bit Arm has pages of 4 KiB, and 16 KiB under
-    some 64-bit kernels; 64 KiB, which the linker takes, are for 64-bit Arm alone. Android has 4 or 16 KiB, of which
-    older linkers of its NDK take the smaller.
+    Segments are aligned to this size, so files contain padding. 32-bit Arm has pages of 4 KiB, or 16 KiB under some
+    64-bit kernels; the linker's default of 64 KiB is for 64-bit Arm only. Android has 4 or 16 KiB, but older linkers of
+    its NDK use the smaller.
     """
     sixteen = zig_target.startswith("arm-") or is_android(zig_target)
     return ("-Wl,-z,max-page-size=16384",) if sixteen else ()
 
 
 def check_compiler(zig_target: str, command: str | None) -> None:
-    """Checks that there is a compiler for a target before work is done for it.
+    """Check that there is a compiler for a target, before work is done for it.
 
     Raises:
         CompileError: the user's command does not run, or there is no compiler for the target.
@@ -69,10 +70,10 @@ def check_compiler(zig_target: str, command: str | None) -> None:
 
 
 def command_of(text: str) -> tuple[str, ...]:
-    """Returns the words of a compiler's command as a user writes it.
+    """Split a compiler's command that a user has given into words.
 
     Raises:
-        CompileError: none, a quotation that does not end, or a program that there is not.
+        CompileError: it is empty, has an unclosed quotation, or there is no such program.
     """
     try:
         words = tuple(shlex.split(text))

@@ -1,4 +1,4 @@
-"""Holds a network's trained values in memory order, in the arrays that they were computed in."""
+"""Holds a network's trained values as arrays with offsets, without copying them into one buffer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NOTHING: NDArray[np.generic] = np.zeros(0, np.uint8)
 
 @dataclass(frozen=True)
 class Constants:
-    """Arrays at their positions, and zeros between them and after them.
+    """Arrays at their offsets, with zeros between and after them.
 
     Attributes:
-        size: in bytes, of the whole.
-        arrays: each with its offset: dense, in ascending order, and apart.
+        size: of all, in bytes.
+        arrays: dense arrays with their offsets, ascending and without overlaps.
     """
 
     size: int
@@ -36,12 +36,12 @@ class Constants:
 
     @staticmethod
     def of(content: bytes) -> Constants:
-        """Describes the contents of these bytes."""
+        """Return constants with this content."""
         return Constants(len(content), ((0, np.frombuffer(content, np.uint8)),))
 
     @cached_property
     def checksum(self) -> int:
-        """XXH3, of 64 bits, as `runtime/checksum.c` has it: fewer than 256 bytes are followed by zeros."""
+        """The 64-bit XXH3, as in `runtime/checksum.c`: less than 256 bytes are padded with zeros."""
         found = xxh3_64()
         for piece in self.pieces():
             found.update(piece)
@@ -49,7 +49,7 @@ class Constants:
         return found.intdigest()
 
     def pieces(self) -> Iterator[memoryview]:
-        """All bytes in their order, in pieces of at most 1 MiB."""
+        """Yield all bytes in order, in pieces of at most 1 MiB."""
         at = 0
         for offset, array in (*self.arrays, (self.size, _NOTHING)):
             for start in range(at, offset, len(_ZEROS)):
@@ -58,7 +58,7 @@ class Constants:
             at = offset + array.nbytes
 
     def write(self, file: BinaryIO) -> None:
-        """Writes all of them from the present end of `file` on, which is where it stands; the end is then theirs."""
+        """Append all bytes to `file`."""
         start = file.tell()
         for offset, array in self.arrays:
             file.seek(start + offset)
@@ -67,14 +67,14 @@ class Constants:
         file.truncate(start + self.size)
 
     def save(self, path: Path) -> Path:
-        """Writes a file of nothing else; returns where it is."""
+        """Write a file with the constants only, and return its path."""
         with path.open("wb") as file:
             self.write(file)
         return path
 
 
 def _pieces_of(array: NDArray[np.generic]) -> Iterator[memoryview]:
-    """The bytes of an array; of one that is in a file, little more than a piece is in memory at a time."""
+    """Yield the bytes of an array; of a memory-mapped array, only about one piece is in memory at a time."""
     data = array.reshape(-1).view(np.uint8).data
     for start in range(0, len(data), _PIECE):
         yield data[start : start + _PIECE]

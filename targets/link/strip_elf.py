@@ -1,7 +1,7 @@
-"""Removes debugging and linking sections from ELF files of libraries that are compiled for size.
+"""Removes debugging and linking sections from the ELF files of libraries that are compiled for size.
 
-No exception passes through the code of a network, so tables for unwinding serve debuggers alone; LLVM writes them for
-every function that it does not know to return. The table of sections is for linkers: programs are loaded by segments.
+No exceptions pass through the code of a network, so unwind tables serve debuggers only; LLVM writes them for every
+function that may not return. The section table is for linkers: programs are loaded by segments.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _EXCLUDE = 0x80000000  # a flag of sections that linkers leave out
 _TABLES = (b".eh_frame", b".ARM.exidx", b".ARM.extab")
 _LOAD = 1  # a type of segments
 _HEADER_FIELDS = {True: (slice(0x28, 0x30), slice(0x3C, 0x40)), False: (slice(0x20, 0x24), slice(0x30, 0x34))}
-"""Where e_shoff is, and e_shnum with e_shstrndx: of files of 64 bits, and of 32."""
+"""The ranges of e_shoff, and of e_shnum and e_shstrndx, in the header of 64-bit and of 32-bit files."""
 
 
 def without_unwind_tables(content: bytes) -> bytes:
-    """Returns an object whose tables for unwinding do not go into libraries."""
+    """Return an object whose unwind tables are not linked into libraries."""
     image = np.frombuffer(bytearray(content), np.uint8)
     file = ElfFile(image, RELOCATABLE)
     number = int(np.frombuffer(image[0x3E if file.is_64 else 0x32 :][:2].tobytes(), "<u2")[0])
@@ -34,7 +34,7 @@ def without_unwind_tables(content: bytes) -> bytes:
 
 
 def without_section_table(library: Path) -> None:
-    """Cuts off what follows the last segment of a shared library, and the header's fields for it."""
+    """Truncate a shared library after its last segment, and clear the fields of the section table in the header."""
     image = np.fromfile(library, np.uint8)
     file = ElfFile(image, DYNAMIC)
     loaded = file.segments[file.segments["type"] == _LOAD]

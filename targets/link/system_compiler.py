@@ -1,4 +1,4 @@
-"""Finds the compiler of C of this machine's system, which stands in for zig where ziglang is not installed."""
+"""Finds the system's C compiler, which replaces zig where ziglang is not installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["has_zig", "is_this_machine", "system_archiver", "system_compiler"]
 
 _NAMES = ("cc", "gcc", "clang")
-"""The programs that are looked for, if the variable CC names none: all take GCC's options."""
+"""The programs that are searched if the variable CC names none; all accept GCC's options."""
 
 _ZIG = "pip install ziglang, which has the headers and libraries of every target"
 
@@ -28,10 +28,10 @@ def has_zig() -> bool:
 
 
 def system_compiler(zig_target: str) -> tuple[str, ...]:
-    """Returns the command that compiles and links for a target which is this machine's own system.
+    """Return the command that compiles and links for a target that is this machine's own system.
 
-    Linked with it, a library needs the version of the C library that is installed here, where zig links with the
-    oldest that nnefc supports.
+    A library that is linked by it needs the version of the C library that is installed here, whereas zig links for the
+    oldest version that nnefc supports.
 
     Args:
         zig_target: zig's name of the target, such as `x86_64-linux-gnu.2.28`.
@@ -56,7 +56,7 @@ def system_compiler(zig_target: str) -> tuple[str, ...]:
 
 
 def system_archiver() -> tuple[str, ...]:
-    """Returns the command `ar` of the system.
+    """Return the system's command `ar`.
 
     Raises:
         CompileError: there is none.
@@ -68,7 +68,7 @@ def system_archiver() -> tuple[str, ...]:
 
 
 def is_this_machine(zig_target: str) -> bool:
-    """Returns whether programs of the target are those of this system: processor, kernel and C library."""
+    """Return whether the target is this machine's system: processor, kernel and C library."""
     processor, system, *library = zig_target.split("-")
     if processor != {"arm64": "aarch64", "AMD64": "x86_64"}.get(platform.machine(), platform.machine()):
         return False

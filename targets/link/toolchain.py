@@ -76,7 +76,7 @@ _OF_THREADS = {
 _OF_CALLS = {"tvm_hooks.c", "per_thread.c"}  # only where the network's code calls the runtime
 
 _FEW_BYTES = 1 << 20
-"""Constants of fewer bytes are linked as other data are: apart, they would take a page more than they have."""
+"""Constants of fewer bytes are linked like other data: a section of their own would waste up to a page."""
 
 _COMPILE_FLAGS = ("-std=c11", "-Os", "-fvisibility=hidden", "-fno-sanitize=all", "-Wall", "-Wextra", "-Wpedantic")
 
@@ -155,11 +155,11 @@ def _link(
     constants: Constants | None,
     append: Callable[[Path, Constants], None] | None,
 ) -> None:
-    """Links a shared library.
+    """Link a shared library.
 
     Args:
-        ways: what comes after the inputs, of which the first is taken that leaves no name undefined.
-        append: what adds the constants afterwards, if they are not among the inputs.
+        ways: options after the inputs; the first that leave no undefined symbols are used.
+        append: adds the constants to the linked file, if they are not among the inputs.
     """
     names = sorted(
         {name for prefix in (DEFAULT_PREFIX, description.prefix) for name in public_symbols(description, prefix)}
@@ -183,14 +183,14 @@ def _link(
 
 
 def _with_everything(description: LibraryDescription, linking: Linking) -> list[str]:
-    """Linked with all that the compiler has for the target."""
+    """Return the options for linking with all libraries that the compiler has for the target."""
     return [*linking.libraries, *_RUNTIMES[description.device].libraries]
 
 
 def _alone(
     folder: Path, description: LibraryDescription, linking: Linking, compiler: Sequence[str]
 ) -> Iterator[list[str]]:
-    """Linked with what the system itself has, where libraries of the format can be."""
+    """Return the options for linking without the compiler's libraries, for formats that allow it."""
     alone = linking.alone
     if alone is not None:
         objects = _runtime_objects([RUNTIME / name for name in alone.sources], description, linking, compiler, folder)
@@ -199,7 +199,9 @@ def _alone(
 
 
 def _for_android(folder: Path, compiler: Sequence[str]) -> list[list[str]]:
-    """Linked with names of Android's libraries, without and with what compilers call for arithmetic."""
+    """Return the options for linking with stub libraries of Android, without and with the compiler's arithmetic
+    functions.
+    """
     alone = ["-nostdlib", *stub_libraries(compiler, folder)]
     return [alone, [*alone, "-lcompiler_rt"]]
 
@@ -214,13 +216,13 @@ def link_object(
     zig_cpu: str = "baseline",
     cc: Sequence[str] = (),
 ) -> None:
-    """Links a network and its runtime into one relocatable object, to be linked into programs.
+    """Link a network and its runtime to one relocatable object, to be linked into programs.
 
-    The functions of `nnefc.h`, with the description's prefix, are the only symbols that other objects see, so that
-    several networks go into one program. The arguments are those of :func:`link_library`.
+    Only the functions of `nnefc.h`, with the description's prefix, are visible to other objects, so that a program can
+    have several networks. The arguments are those of :func:`link_library`.
 
     Raises:
-        CompileError: as :func:`link_library`; a target without objects that are linked.
+        CompileError: as :func:`link_library`; the target has no linkable objects.
     """
     format_ = format_of(zig_target)
     if format_ not in _JOINED:
@@ -287,7 +289,7 @@ _JOINED: Mapping[FileFormat, Callable[[Sequence[str], Sequence[str], Path, Path,
 
 
 def archive(members: Sequence[Path], output: Path) -> None:
-    """Writes a static library, of `members` in their order; the same members give the same bytes."""
+    """Write a static library with `members` in their order; the same members give the same bytes."""
     with temporary_folder("nnefc-archive-") as folder:
         archiver = (*zig(), "ar") if has_zig() else system_archiver()
         run_compiler([*archiver, "rcsD", str(output), *map(str, members)], folder, output=output)
@@ -301,10 +303,10 @@ def _inputs(
     own: Sequence[str],
     zig_target: str,
 ) -> list[str]:
-    """Everything that a library is made of but its constants, as sources and objects.
+    """Return the sources and objects of a library, without its constants.
 
-    The runtime is objects if `own`, zig's command, is given, and sources for another compiler. Objects for Apple's
-    systems are for the platform that the linker links for: zig's is macOS.
+    The runtime is compiled to objects if `own`, zig's command, is given, and is passed as sources to another compiler.
+    On Apple's systems objects have the platform of the linker's target, whereas zig writes macOS.
     """
     platform = platform_of(zig_target)
     models = []
@@ -337,14 +339,14 @@ def _runtime_objects(
 
 
 def _constants_source(folder: Path, constants: Constants, few: bool) -> list[str]:
-    """Returns the constants as a source in assembly, in a page of their own or, if they are few, not."""
+    """Return the constants as an assembly source, page-aligned unless they are `few`."""
     content = constants.save(folder / "constants.bin")
     name = c_string(os.fsencode(content.resolve()))
     return [f'-DNNEFC_CONSTANTS="{name}"', *["-DNNEFC_FEW_CONSTANTS"] * few, str(CONSTANTS)]
 
 
 def _constants_object(folder: Path, constants: Constants, objects: Sequence[Path], few: bool, appended: bool) -> str:
-    """Returns the constants as an object, or room for them if they are appended to the linked library."""
+    """Return the constants as an object, or reserve space for them if they are appended to the linked library."""
     like = next(path for path in objects if path.suffix == ".o")
     return str(write_constants_object(folder / "constants.o", constants, like, few=few, appended=appended))
 
@@ -368,7 +370,7 @@ def _compile_flags(description: LibraryDescription) -> list[str]:
 
 
 def runtime_sources(description: LibraryDescription) -> list[Path]:
-    """Returns the runtime's C files that a library consists of."""
+    """Return the C files of the runtime that a library needs."""
     device = _RUNTIMES[description.device]
     left_out = {*device.left_out, *(() if description.weights else (_OF_WEIGHTS,))}
     if description.small:
@@ -389,14 +391,14 @@ def runtime_sources(description: LibraryDescription) -> list[Path]:
 
 @dataclass(frozen=True)
 class _DeviceRuntime:
-    """The parts of a device's runtime.
+    """The parts of the runtime for a kind of device.
 
     Attributes:
-        folder: in `runtime/`, with files of its own; none if empty.
-        left_out: files in `runtime/` itself that its libraries do not have.
-        has_dynamic_sizes: files in its folder for networks with dynamic dimensions alone.
-        libraries: what they are linked with besides.
-        formats: the formats of files that they are made in.
+        folder: in `runtime/`, with the device's files; empty for none.
+        left_out: files in `runtime/` that its libraries do not have.
+        has_dynamic_sizes: files in its folder that only networks with dynamic dimensions need.
+        libraries: that are linked.
+        formats: the file formats of its libraries.
     """
 
     folder: str = ""
@@ -416,7 +418,7 @@ _RUNTIMES = {
 
 
 def _constant_bytes(constants: Constants | None, description: LibraryDescription) -> int:
-    """Returns the size of what the library shall describe."""
+    """Return the size of the constants in the library's description."""
     if description.weights:
         return description.constant_bytes
     return constants.size if constants is not None else 0

@@ -14,7 +14,7 @@ _WORDS_A_LINE = 16
 
 
 def write_vocabulary(content: bytes, folder: Path) -> Path:
-    """Writes a serialized vocabulary and the assembly that includes it into `folder`; returns the assembly."""
+    """Write a serialized vocabulary, and assembly that includes it, into `folder`; return the assembly file."""
     data = folder / "vocabulary.bin"
     data.write_bytes(content)
     source = folder / "vocabulary_data.S"
@@ -24,7 +24,7 @@ def write_vocabulary(content: bytes, folder: Path) -> Path:
 
 
 def write_chat_program(content: bytes, folder: Path) -> Path:
-    """Writes the program of a chat template, words of 32 bits, into `folder` as a source in C; returns it."""
+    """Write a compiled chat template, words of 32 bits, as C source into `folder`; return the file."""
     words = [f"0x{word:x}," for (word,) in struct.iter_unpack("<I", content)]
     lines = (" ".join(words[begin : begin + _WORDS_A_LINE]) for begin in range(0, len(words), _WORDS_A_LINE))
     source = folder / "chat_program.c"

@@ -1,8 +1,8 @@
-"""Records the size of the memory that a WebAssembly module imports where programs can read it.
+"""Records the size of the memory that a WebAssembly module imports in a custom section, where programs can read it.
 
-A module that several threads run imports its memory, which the program makes: of the size that the module's data need,
-and with the limit that it declares. JavaScript cannot ask a compiled module for these, but for its custom sections: the
-one called `nnefc.memory` holds two numbers of 32 bits, little-endian: pages of 64 KiB at first, and at most.
+A module with threads imports its memory. The program allocates it, with the initial size and the maximum that the
+module declares. JavaScript can read only the custom sections of a compiled module: `nnefc.memory` has two little-endian
+numbers of 32 bits, the initial and the maximum number of pages of 64 KiB.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SECTION = b"nnefc.memory"
 
 
 def note_memory(library: Path) -> None:
-    """Adds the section to a module that imports a memory, as the last one.
+    """Append the section to a module that imports a memory.
 
     Raises:
-        CompileError: it imports nothing, or anything before a memory.
+        CompileError: the first import is not a memory.
     """
     with library.open("r+b") as file:
         file.seek(_HEAD)
@@ -37,7 +37,7 @@ def note_memory(library: Path) -> None:
 
 
 def _limits(module: BinaryIO) -> tuple[int, int]:
-    """Pages of the memory that is the first import, at first and at most, from the beginning of a section on."""
+    """Return the initial and the maximum pages of the memory in an import section, which must be the first import."""
     while _byte(module) != _IMPORTS:
         size = _read(module)
         module.seek(size, SEEK_CUR)
@@ -53,7 +53,7 @@ def _limits(module: BinaryIO) -> tuple[int, int]:
 
 
 def _read(module: BinaryIO) -> int:
-    """Returns an unsigned number (LEB128)."""
+    """Read an unsigned number in LEB128."""
     value = shift = 0
     while (byte := _byte(module)) & 0x80:
         value |= (byte & 0x7F) << shift
@@ -69,7 +69,7 @@ def _byte(module: BinaryIO) -> int:
 
 
 def number(value: int) -> bytes:
-    """Encodes an unsigned number as LEB128."""
+    """Encode an unsigned number in LEB128."""
     digits = bytearray()
     while True:
         value, low = value >> 7, value & 0x7F

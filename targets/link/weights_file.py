@@ -1,6 +1,6 @@
-"""Writes trained values to a file of their own, which `runtime/weights.c` maps and checks; that file has the format.
+"""Writes trained values to a separate file, whose format `runtime/weights.c` documents and reads.
 
-Images of weights, for machines without files, have that of `description/weights_image.py`.
+Images for machines without files have the format of `description/weights_image.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLOCK = 64
 
 
 def write_weights(constants: Constants, model: str, path: Path) -> None:
-    """Writes the file `path` with `constants`, for the network called `model`."""
+    """Write the weights file `path` of the network called `model`."""
     name = model.encode()[: _NAME_BYTES - 1].decode(errors="ignore").encode()
     with path.open("wb") as file:
         file.seek(_HEADER_BYTES)
@@ -29,7 +29,7 @@ def write_weights(constants: Constants, model: str, path: Path) -> None:
 
 
 def write_image(constants: Constants, image: WeightsImage, path: Path) -> None:
-    """Writes the file `path` with `constants`, as code that expects this image takes them."""
+    """Write the weights image `path`, for code that expects `image`."""
     with path.open("wb") as file:
         file.write(image.header(constants.pieces()))
         constants.write(file)

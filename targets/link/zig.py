@@ -21,7 +21,7 @@ from nnefc.support.user_folders import user_cache
 __all__ = ["OTHER_COMPILERS", "run_compiler", "zig"]
 
 _TEMPORARY = ("TMPDIR", "TMP", "TEMP")
-"""Variables that name the folder for temporary files."""
+"""Environment variables that name the folder for temporary files."""
 
 _DISK_MESSAGES = {
     "No space left": errno.ENOSPC,
@@ -39,12 +39,12 @@ _LITTLE_ROOM, _PROBE = 16 << 20, 1 << 16
 """Bytes: a disk with fewer free ones was full where a compiler failed because of one; and of a file to try."""
 
 OTHER_COMPILERS = "install it, or give another; without one, zig comes with nnefc: pip install ziglang"
-"""What users can do whose compiler does not run."""
+"""A hint for users whose compiler does not run."""
 
 
 @functools.cache
 def zig() -> tuple[str, ...]:
-    """Returns the words that run zig: the program itself, which `python -m ziglang` would start a Python for."""
+    """Return the command of zig: the program itself, since `python -m ziglang` would start another Python."""
     package = find_spec("ziglang")
     for position in (package.submodule_search_locations or ()) if package is not None else ():
         program = Path(position) / ("zig.exe" if os.name == "nt" else "zig")
@@ -56,17 +56,17 @@ def zig() -> tuple[str, ...]:
 def run_compiler(
     command: Sequence[str], folder: Path, failure: str = "the linker failed", output: Path | None = None
 ) -> None:
-    """Runs a compiler, zig or another; zig with its local cache in `folder`: only the C library's stubs are kept.
+    """Run a compiler; zig gets a local cache in `folder`, and only the C library's stubs stay cached.
 
     Args:
-        command: its words.
-        folder: for temporary files; messages do not show its name.
-        failure: what its messages are introduced with.
-        output: the file that it writes; None: what follows -o among its words.
+        command: the words of the command.
+        folder: for temporary files; its name is removed from messages.
+        failure: the beginning of the message if the compiler fails.
+        output: the file to write; None: the word after -o.
 
     Raises:
-        CompileError: it cannot be run, or fails.
-        OSError: there is no room for its files, or no permission to write them; it names their folder.
+        CompileError: the command cannot be run, or fails.
+        OSError: the disk is full or a folder cannot be written; the error names the folder.
     """
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder), **dict.fromkeys(_TEMPORARY, str(folder))}
     cache = user_cache()
@@ -93,11 +93,11 @@ def run_compiler(
 
 
 def _check_disks(positions: Sequence[Path], cache: Path | None, done: CompletedProcess[str]) -> None:
-    """Finds out whether a compiler failed because of a disk, of which it says little: linkers die of a signal.
+    """Check whether a compiler failed because of a disk: its own messages are unclear, or a linker ends by a signal.
 
     Raises:
-        OSError: the disk of one of `positions`, where it writes, is full or cannot be written.
-        CompileError: that of the cache.
+        OSError: the disk of one of the folders `positions` is full, or cannot be written.
+        CompileError: the disk of the cache is.
     """
     kinds = {kind for text, kind in _DISK_MESSAGES.items() if text in done.stderr}
     for position in filter(Path.is_dir, (*positions, *([cache] if cache is not None else []))):
@@ -112,7 +112,7 @@ def _check_disks(positions: Sequence[Path], cache: Path | None, done: CompletedP
 
 
 def _refused(folder: Path) -> int | None:
-    """Returns the kind of error that writing a file to a folder ends with, if it does."""
+    """Return the error number of writing a file in a folder; None if it succeeds."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_PROBE))

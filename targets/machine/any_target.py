@@ -21,11 +21,11 @@ class AnyTarget(Protocol):
 
     @property
     def name(self) -> str:
-        """Returns the name that the user gave, for the library's description."""
+        """The name that the user gave, for the library's description."""
 
     @property
     def backend(self) -> str:
-        """The module of `compiler/backends/` that makes code for it."""
+        """The module of `compiler/backends/` that generates code for the machine."""
 
     @property
     def host(self) -> Target:
@@ -33,44 +33,44 @@ class AnyTarget(Protocol):
 
     @property
     def format(self) -> FileFormat:
-        """Returns the file format of its libraries."""
+        """The file format of its libraries."""
 
     @property
     def zig_target(self) -> str:
         """The linker's name of the host."""
 
     def lanes(self, dtype: str) -> int:
-        """Elements of `dtype` in what is loaded at once."""
+        """Return the number of elements of `dtype` in one load."""
 
     def with_precision(self, precision: str) -> AnyTarget:
-        """Returns the same machine, asked for one of PRECISIONS.
+        """Return the machine with a precision, one of PRECISIONS.
 
         Raises:
-            CompileError: it does not have it.
+            CompileError: the machine does not support it.
         """
 
     def with_wide(self, contractions: Sequence[str]) -> AnyTarget:
-        """Returns the same machine, with contractions that multiply float32 whatever its precision is."""
+        """Return the machine with contractions that are computed in float32 in any precision."""
 
     def with_patches(self) -> AnyTarget:
-        """Returns the same machine, on which the first layers are computed a few rows at a time.
+        """Return the machine with the option to compute the first layers a few rows at a time.
 
         Raises:
-            CompileError: it cannot do so.
+            CompileError: the machine does not support it.
         """
 
     def made_small(self) -> AnyTarget:
-        """Returns the same machine, for which code shall be small rather than fast.
+        """Return the machine with the option to optimize code for size.
 
         Raises:
-            CompileError: it does not have such code.
+            CompileError: the machine does not support it.
         """
 
     def made_reproducible(self) -> AnyTarget:
-        """Returns the same machine, for code whose results have the same bits on all machines.
+        """Return the machine with the option that results have the same bits on all machines.
 
         Raises:
-            CompileError: there is no such code for it.
+            CompileError: the machine does not support it.
         """
 
 
@@ -82,22 +82,22 @@ _PARSERS = {
 
 
 _MAX_LETTERS = 4096
-"""Of a target: all features of a processor, each switched on or off, are some 3,000."""
+"""Maximum characters of a target: all features of a processor, each switched on or off, are about 3,000."""
 
 
 def parse_any_target(text: str, precision: str | None = None, keep_wide: Sequence[str] = ()) -> AnyTarget:
-    """Returns the machine called `text`: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
+    """Return the machine of a target text: see :func:`parse_target` and, for `cuda …`, :func:`parse_cuda_target`.
 
-    With `-multi` among its words it is a processor and all later levels: see :func:`with_levels`.
+    With the word `-multi` it is a processor and all later ISA levels: see :func:`with_levels`.
 
     Args:
         text: as the user writes it.
-        precision: one of PRECISIONS, overrides the text.
+        precision: one of PRECISIONS; overrides the text.
         keep_wide: some of KEPT_WIDE, and patterns of names of tensors.
 
     Raises:
-        CompileError: there is no such machine or precision, it is not one of the machine's, or the text is too long or
-            cannot be printed.
+        CompileError: there is no such machine or precision, the machine does not support the precision, or the text is
+            too long or not printable.
     """
     if len(text) > _MAX_LETTERS:
         raise CompileError(

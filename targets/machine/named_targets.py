@@ -1,4 +1,4 @@
-"""Lists the targets with names of their own, which `nnefc targets` and docs/targets.md show."""
+"""Lists the named targets, which `nnefc targets` and docs/targets.md show."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _LINKED = "links; file format, symbols and headers are checked"
 
 @dataclass(frozen=True)
 class NamedTarget:
-    """A machine by a name.
+    """A machine with a name.
 
     Attributes:
         name: of the target.
         triple: instruction set and system.
-        cpu: LLVM's name of the processor; "" for the oldest that the triple stands for.
-        about: what machines these are.
-        proof: how it is tested that libraries for it work.
-        attributes: LLVM features besides those of the processor.
-        features: those that code for it may use and that a library looks for, as `Target.features`. LLVM knows them
-            too; here they can be listed without it.
+        cpu: LLVM's name of the processor; "" for the oldest processor of the triple.
+        about: which machines these are.
+        proof: how libraries for it are tested.
+        attributes: LLVM features in addition to those of the processor.
+        features: that code may use and a library checks, as `Target.features`. LLVM knows them too; here they can be
+            listed without LLVM.
     """
 
     name: str
@@ -44,17 +44,17 @@ class NamedTarget:
 
     @property
     def vectors(self) -> Vectors:
-        """Its vector registers."""
+        """The vector registers."""
         return architecture_of(self.triple).vectors(set(self.features))
 
     @property
     def hosted(self) -> bool:
-        """Whether it has an operating system; else a network is a static library."""
+        """Whether it has an operating system; without one, a network is a static library."""
         return system_of(self.triple).hosted
 
     @property
     def format(self) -> FileFormat:
-        """Returns the file format of its libraries."""
+        """The file format of its libraries."""
         return system_of(self.triple).format
 
 

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class FileFormat(Enum):
-    """The file format of libraries; the linker's options for each are in `targets/link/linking.py`.
+    """The file format of libraries; `targets/link/linking.py` has the linker's options for each.
 
     Attributes:
         suffix: of a library's name.
@@ -42,7 +42,7 @@ class FileFormat(Enum):
 
 @dataclass(frozen=True)
 class ApplePlatform:
-    """What a Mach-O file names as the system that it is for (LC_BUILD_VERSION).
+    """The platform that a Mach-O file names (LC_BUILD_VERSION).
 
     Attributes:
         number: of the platform.
@@ -61,13 +61,13 @@ class System:
     """An operating system with its C library.
 
     Attributes:
-        name: how users' triples end, without what says who made the machine.
-        llvm: how LLVM's triples end.
-        zig: how zig's targets end.
+        name: the end of users' triples, without the vendor.
+        llvm: the end of LLVM's triples.
+        zig: the end of zig's targets.
         format: of its libraries.
-        threads: whether it has any.
-        hosted: whether it is an operating system; without one a network is an archive to be linked into a program.
-        platform: of Apple's systems.
+        threads: whether it has threads.
+        hosted: whether it is an operating system; without one, a network is an archive to be linked into a program.
+        platform: for Apple's systems.
     """
 
     name: str
@@ -115,10 +115,10 @@ _VENDORS = {"unknown", "pc", "w64", "apple", "none"}  # may stand between the in
 
 
 def system_of(triple: str) -> System:
-    """Returns the system that `triple` ends with.
+    """Return the system of a triple.
 
     Raises:
-        CompileError: none that is known.
+        CompileError: it is unknown.
     """
     _, *tail = triple.split("-")
     if tail and tail[0] in _VENDORS:
@@ -138,37 +138,35 @@ def zig_target(architecture: str, system: System) -> str:
 
 
 def format_of(zig_target: str) -> FileFormat:
-    """Returns the file format of libraries for a machine that zig calls `zig_target`; ELF for those that zig alone
-    knows.
-    """
+    """Return the file format of libraries for zig's target; ELF for targets that only zig knows."""
     system = _system_for(zig_target)
     return system.format if system is not None else FileFormat.ELF
 
 
 def is_hosted(zig_target: str) -> bool:
-    """Whether a machine that zig calls `zig_target` has an operating system."""
+    """Return whether zig's target has an operating system."""
     system = _system_for(zig_target)
     return system is None or system.hosted
 
 
 def platform_of(zig_target: str) -> ApplePlatform | None:
-    """Returns the platform that files for a machine name, if the machine is one of Apple's."""
+    """Return the platform that files for zig's target name, if it is one of Apple's."""
     system = _system_for(zig_target)
     return system.platform if system is not None else None
 
 
 def linker_target(zig_target: str) -> str:
-    """Returns the machine that zig compiles and links for in place of `zig_target`.
+    """Return the target for which zig compiles and links in place of `zig_target`.
 
-    Of Apple's systems zig has the headers and the library of macOS alone. Those of the others have the same functions,
-    types and calling convention, and a file says by its platform alone which of them it is for.
+    For Apple's systems zig has the headers and the library of macOS only. Those of the other systems have the same
+    functions, types and calling convention; files differ by the platform that they name.
     """
     architecture, _, _ = zig_target.partition("-")
     return f"{architecture}-{_MACOS_ZIG}" if platform_of(zig_target) is not None else zig_target
 
 
 def is_android(zig_target: str) -> bool:
-    """Whether a machine has Android's C library."""
+    """Return whether a target has Android's C library."""
     return "-linux-android" in zig_target
 
 
@@ -176,7 +174,7 @@ _MACOS_ZIG = next(system.zig for system in SYSTEMS if system.platform is MACOS)
 
 
 def _system_for(zig_target: str) -> System | None:
-    """Returns the system that zig's name of a machine ends with, without the version."""
+    """Return the system of zig's target, whose version is ignored."""
     _, _, tail = zig_target.partition("-")
     fitting = [system for system in SYSTEMS if tail.startswith(system.zig.partition(".")[0])]
     return max(fitting, key=lambda system: len(system.zig.partition(".")[0]), default=None)

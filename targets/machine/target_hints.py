@@ -90,7 +90,7 @@ _SPELLINGS = (
 
 
 def instead_of(name: str) -> str:
-    """Returns what to write in place of a name that is no target; "" where none is known."""
+    """Return which target to write instead of a name that is not a target; "" if unknown."""
     short = _short(name)
     for pattern, hint in _SPELLINGS:
         found = re.fullmatch(pattern, short)
@@ -100,9 +100,9 @@ def instead_of(name: str) -> str:
 
 
 def near(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Returns a hint: which of the known names may have been meant, and what there is otherwise.
+    """Return a hint: similar names among the known ones if there are any, and then `otherwise`.
 
-    Names that differ in capitals, blanks and hyphens alone are meant for sure.
+    Names that differ only in case, blanks and hyphens count as the same.
     """
     names = list(dict.fromkeys(known))
     matches = [other for other in names if _short(other) == _short(name)]

@@ -12,7 +12,7 @@ __all__ = ["Row", "target_rows"]
 
 @dataclass(frozen=True)
 class Row:
-    """A named target in words."""
+    """The description of a named target."""
 
     name: str
     triple: str

@@ -30,7 +30,7 @@ _STORED = {
 }
 
 FLOATS = {"float32": "float", "float64": "double"}
-"""Types with arithmetic in C; float16 is the bits of a number, which functions convert."""
+"""Float types with arithmetic in C; float16 is stored as bits, and converted by functions."""
 
 _NARROW = frozenset({"int8", "int16", "uint8", "uint16"})
 
@@ -52,12 +52,12 @@ def storage_type(dtype: str) -> str:
 
 
 def value_type(dtype: str) -> str:
-    """Returns the type of a variable: that of a comparison in C is `int`."""
+    """Return the type of a variable; that of a comparison's result is `int`."""
     return "int" if dtype == "bool" else storage_type(dtype)
 
 
 def is_narrow(dtype: str) -> bool:
-    """Returns whether C computes with the type as with `int`, so that results have to be converted back."""
+    """Return whether C promotes the type to `int` in arithmetic, so that results have to be converted back."""
     return dtype in _NARROW
 
 
@@ -67,17 +67,17 @@ def is_signed(dtype: str) -> bool:
 
 
 def pointee(ty: Type) -> str:
-    """Returns the type of the elements that a pointer points to; `void` of an untyped one."""
+    """Return the type of the elements of a pointer; `void` for an untyped one."""
     element = getattr(ty, "element_type", None) if isinstance(ty, PointerType) else None
     dtype = str(getattr(element, "dtype", "void")) if element is not None else "void"
     return "void" if dtype in ("void", "", "handle") else dtype
 
 
 def literal(value: float, dtype: str) -> str:
-    """Returns a number as C writes it; floats with as many digits as tell them from all others.
+    """Return a literal; floats have the fewest digits that identify them.
 
-    Infinities and NaN are made of their bits, by functions that `helpers.py` has: C99 has constants for them in
-    `math.h` alone.
+    Infinities and NaN are made from their bits by functions of `helpers.py`: C99 has constants for them only in
+    `math.h`.
     """
     if dtype == "bool":
         return "1" if value else "0"

@@ -18,10 +18,10 @@ __all__ = ["CSourceCode", "NoObjects", "check_kernel"]
 
 
 def check_kernel(func: tirx.PrimFunc) -> None:
-    """Refuses kernels that C source does not have.
+    """Check that a kernel can be written as C source.
 
     Raises:
-        CompileError: it calls a function in C of the user's.
+        CompileError: it calls a C function of the user.
     """
     if func.attrs and C_CALL in func.attrs:
         raise CompileError(
@@ -31,7 +31,7 @@ def check_kernel(func: tirx.PrimFunc) -> None:
 
 @dataclass(frozen=True)
 class CSourceCode:
-    """A network's code as functions in C.
+    """A network's code as C functions.
 
     Attributes:
         program: the functions.
@@ -45,7 +45,7 @@ class CSourceCode:
     texts: ClassVar[Mapping[str, Sequence[str]]] = {"c": ("*.c", "*.h", "*.weights")}
 
     def write_sources(self, _folder: Path) -> list[Path]:
-        """Refuses to be linked.
+        """Raise an error: C source is not linked.
 
         Raises:
             CompileError: always.
@@ -53,7 +53,7 @@ class CSourceCode:
         raise CompileError("C source has to be compiled before it can be loaded", hint='export it: export("model.c")')
 
     def write_text(self, _kind: str, _folder: Path) -> list[Path]:
-        """Refuses what `Artifact.export` does, which knows the constants.
+        """Raise an error: `Artifact.export` writes C source, since it has the constants.
 
         Raises:
             CompileError: always.
@@ -65,14 +65,14 @@ class CSourceCode:
 
 
 class NoObjects:
-    """Compiles nothing: all functions are written when the last one is lowered."""
+    """Compiles nothing: all functions are written when the last one has been lowered."""
 
     def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> Callable[[], bytes]:
-        """Returns what makes nothing."""
+        """Return a function that returns an empty object."""
         return bytes
 
     def loaded(self, functions: Sequence[tirx.PrimFunc]) -> tvm.runtime.Module:
-        """Refuses to run functions here.
+        """Raise an error: C source cannot be run here.
 
         Raises:
             CompileError: always.

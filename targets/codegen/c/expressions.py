@@ -2,10 +2,10 @@
 
     C[i] = min(A[i] * B[j], 6.0)     →     c[i] = nnefc__min_float32(a[i] * b[j], 6.0f);
 
-What C computes in another type than TIR is converted back: C computes with `int8_t` and `int16_t` as with `int`. Shifts
-to the left are those of unsigned numbers, which C defines for all. Names inside expressions (`let`) become variables
-before the statement; where only one of two values may be computed, so does the choice. float16 is the bits of a number,
-which functions convert.
+Results that C computes in another type than TIR are converted back: C promotes `int8_t` and `int16_t` to `int`. Left
+shifts are computed on unsigned numbers, for which C defines them all. Let-bound names become variables before the
+statement; so does a conditional expression if only one of its values may be evaluated. float16 is stored as bits, and
+converted by functions.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from nnefc.targets.codegen.cpu.expressions import IF_THEN_ELSE, dtype_of, inside
 __all__ = ["FAILED", "TEXTS", "Block", "ExpressionWriter", "Memory", "Value", "pointer_cast"]
 
 FAILED = "failed"
-"""The variable or parameter that notes a failure of a kernel."""
+"""The variable or parameter that records a failure of a kernel."""
 
 TEXTS = "texts"
-"""The variable or parameter with the memory of strings that a run makes."""
+"""The variable or parameter with the memory for strings that a run makes."""
 
 _PRIMARY, _UNARY, _MUL, _ADD, _SHIFT, _ORDER, _EQUAL, _AND, _XOR, _OR, _BOTH, _EITHER, _CHOICE = range(16, 3, -1)
-"""Levels of C's operators, the tightest first."""
+"""Precedence of C's operators, the tightest first."""
 
 _ARITHMETIC = frozenset({_MUL, _ADD})
 _COMPARED = frozenset({_ORDER, _EQUAL})
@@ -88,7 +88,7 @@ _REINTERPRETED = {
 
 
 class Value(NamedTuple):
-    """An expression of C, and the level of its outermost operator."""
+    """An expression of C, and the precedence of its outermost operator."""
 
     text: str
     level: int
@@ -99,7 +99,7 @@ class Memory:
     """The elements of a buffer.
 
     Attributes:
-        name: of a pointer or an array; empty where each element is a variable.
+        name: of a pointer or an array; empty if each element is a variable.
         dtype: of the elements.
         constant: whether nothing writes them.
         scalars: the variables.
@@ -112,7 +112,7 @@ class Memory:
 
 
 class Block:
-    """Lines of C, indented."""
+    """Indented lines of C."""
 
     def __init__(self, depth: int = 1) -> None:
         self.lines: list[str] = []
@@ -127,10 +127,10 @@ class ExpressionWriter:
     """Writes expressions, and before them the variables that they need.
 
     Attributes:
-        block: where the statements go.
+        block: to which statements are added.
         variables: the names of scalars and pointers.
         memory: of buffers.
-        externs: functions of C's library that are called.
+        externs: functions of the C library that are called.
         failure: the expression that says whether a kernel has failed.
     """
 
@@ -145,7 +145,9 @@ class ExpressionWriter:
         self._vectors: dict[tirx.Var, tirx.Expr] = {}
 
     def bind_vector(self, var: tirx.Var, value: tirx.Expr) -> None:
-        """Gives a vector a name: that of what is read of memory that nothing writes, or one for each lane."""
+        """Bind a name to a vector: to the memory that it is loaded from if nothing writes that, or else to a
+        variable for each lane.
+        """
         value = self._visible(value)
         loads = [part for part in inside(value) if isinstance(part, TensorLoad)]
         if all(self.memory[load.source].constant for load in loads):
@@ -164,22 +166,22 @@ class ExpressionWriter:
         return lane_of(self._visible(expr), lane)
 
     def _visible(self, expr: tirx.Expr) -> tirx.Expr:
-        """Returns an expression without names of vectors."""
+        """Return an expression without let-bound names of vectors."""
         if not self._vectors:
             return expr
         made: tirx.Expr = tvm_ffi.structural_map(expr, (tirx.Var, lambda var: self._vectors.get(var, var)))
         return made
 
     def text(self, expr: tirx.Expr) -> str:
-        """Returns an expression where any may stand."""
+        """Return an expression for a context without operators."""
         return self.value(expr).text
 
     def atom(self, expr: tirx.Expr) -> str:
-        """Returns an expression that any operator may follow."""
+        """Return an expression as an operand of any postfix operator."""
         return _enclosed(self.value(expr), _UNARY)
 
     def bound(self, expr: tirx.Expr) -> str:
-        """Returns an expression that a comparison may precede."""
+        """Return an expression as the right operand of a comparison."""
         return _enclosed(self.value(expr), _SHIFT)
 
     def value(self, expr: tirx.Expr) -> Value:
@@ -223,14 +225,14 @@ class ExpressionWriter:
         )
 
     def element(self, buffer: tirx.Var, index: tirx.Expr) -> str:
-        """Returns an element of a buffer, which may be assigned to."""
+        """Return an element of a buffer, which can be assigned to."""
         memory = self.memory[buffer]
         if memory.scalars:
             return memory.scalars[int(index)]
         return f"{memory.name}[{self.text(index)}]"
 
     def pointer(self, expr: tirx.Expr) -> tuple[str, str, bool]:
-        """Returns a pointer, the type that it points to, and whether that is constant."""
+        """Return a pointer, its element type, and whether the elements are constant."""
         match expr:
             case tirx.Var() if expr in self.memory:
                 memory = self.memory[expr]
@@ -250,13 +252,13 @@ class ExpressionWriter:
         )
 
     def named(self, name: str, expr: tirx.Expr) -> str:
-        """Returns the variable that an expression is computed to, before the statement."""
+        """Return a variable to which an expression is assigned before the statement."""
         text, variable = self.text(expr), self.names.fresh(name)
         self.block.add(f"const {value_type(dtype_of(expr))} {variable} = {text};")
         return variable
 
     def alias(self, name: str, expr: tirx.Expr) -> str:
-        """Returns a variable with the value of an expression: one that is there, or a new one."""
+        """Return a variable with the value of an expression: an existing or a new one."""
         while isinstance(expr, Call) and name_of(expr) == "tirx.reinterpret" and expr.args[0].ty == expr.ty:
             expr = expr.args[0]  # hidden from TVM
         return self.variables[expr] if isinstance(expr, tirx.Var) else self.named(name, expr)
@@ -267,12 +269,12 @@ class ExpressionWriter:
         return Value(f"{text} != 0", _EQUAL) if dtype_of(load) == "bool" else Value(text, _PRIMARY)
 
     def _number(self, expr: tirx.Expr) -> Value:
-        """Returns an operand of arithmetic: a float16 as `float`."""
+        """Return an operand of arithmetic; float16 is converted to `float`."""
         made = self.value(expr)
         return _call(f"{PREFIX}half_to_float", made) if dtype_of(expr) == "float16" else made
 
     def _result(self, made: Value, dtype: str) -> Value:
-        """Returns the result of arithmetic as one of a type."""
+        """Convert the result of arithmetic to a type."""
         if dtype == "float16":
             return _call(f"{PREFIX}float_to_half", made)
         return _converted(made, dtype) if is_narrow(dtype) else made
@@ -367,7 +369,7 @@ class ExpressionWriter:
         return self._refused(name.removeprefix("tirx.").removeprefix("prim."))
 
     def _one_of(self, call: Call) -> Value:
-        """Computes one of two values alone: by an operator, or by statements where one of them needs some."""
+        """Write a conditional expression, by an operator or, if one of its values needs statements, by an `if`."""
         condition, *values = call.args
         chosen = self.value(condition)
         parts = [self._apart(value) for value in values]
@@ -383,7 +385,7 @@ class ExpressionWriter:
         return Value(variable, _PRIMARY)
 
     def _apart(self, expr: tirx.Expr) -> tuple[list[str], Value]:
-        """Returns the statements that an expression needs, and the expression."""
+        """Return the statements that an expression needs, and the expression."""
         outer = self.block
         self.block = Block(outer.depth + 1)
         try:
@@ -421,7 +423,7 @@ class ExpressionWriter:
         return _binary(made, "!=", _EQUAL, made)
 
     def _instruction(self, call: Call) -> Value:
-        """Returns what a function of LLVM's is in C."""
+        """Translate an LLVM intrinsic."""
         name = str(codegen.llvm_get_intrinsic_name(int(call.args[0])))
         args, dtype = call.args[1:], dtype_of(call)
         if name in _MATH:
@@ -473,7 +475,7 @@ class ExpressionWriter:
         return Value(self.pointer(arg)[0], _UNARY) if isinstance(arg.ty, PointerType) else self.value(arg)
 
     def _library(self, name: str, call: Call, args: list[tirx.Expr]) -> Value:
-        """Calls a function of C's library; those of float16 are of float."""
+        """Call a function of the C library; float16 uses those of float."""
         if any(isinstance(arg, StringImm) for arg in args):
             return self._refused(name)
         dtype = dtype_of(call)
@@ -489,7 +491,7 @@ class ExpressionWriter:
 
 
 def pointer_cast(text: str, source: str, target: str, constant: bool) -> str:
-    """Returns a pointer as one to another type."""
+    """Return a pointer cast to another type."""
     qualifier = "const " if constant else ""
     if target == "void":
         return text
@@ -499,7 +501,7 @@ def pointer_cast(text: str, source: str, target: str, constant: bool) -> str:
 
 
 def _pointed(text: str) -> str:
-    """Returns a pointer that a cast may precede; names between `@` are replaced later."""
+    """Return a pointer as the operand of a cast; placeholders between `@` are replaced later."""
     return text if re.fullmatch(r"\w+|@(in|out)put \d+@|@constant \d+ \w+@", text) else f"({text})"
 
 
@@ -509,7 +511,7 @@ def _literal(value: float, dtype: str) -> Value:
 
 
 def _is_negative(expr: tirx.Expr, dtype: str) -> bool:
-    """Returns whether an expression is a number below zero that C may subtract instead."""
+    """Return whether an expression is a negative number that C can subtract instead."""
     if isinstance(expr, tirx.FloatImm):
         return dtype in FLOATS and -math.inf < expr.value < 0
     return isinstance(expr, tirx.IntImm) and is_signed(dtype) and -(1 << 30) < int(expr) < 0
@@ -550,7 +552,7 @@ _FREE: Mapping[int, frozenset[int]] = {
 
 
 def _operand(value: Value, level: int, sign: str, is_right: bool) -> str:
-    """Returns an operand, in parentheses where the order needs them or a reader may doubt it."""
+    """Return an operand, in parentheses if the precedence requires them or a compiler would warn."""
     inner = value.level
     if inner >= _UNARY:
         return value.text

@@ -1,4 +1,4 @@
-"""Translates kernels to functions of C99, and the entry to the body of the function that runs the network.
+"""Translates kernels to C99 functions, and the entry to the body of the function that runs the network.
 
     kernel(A: pointer, B: pointer):           static void nnefc__kernel_pad(const float *NNEFC__NO_ALIAS a, …) {
         for i in 16: B[i] = A[i] * 2    →         for (int32_t i = 0; i < 16; ++i) {
@@ -6,8 +6,8 @@
                                                   }
                                               }
 
-Pointers are `restrict`, but for operands that a kernel may overwrite. A small array whose elements are all accessed at
-constant positions is a variable for each element: a tile of sums stays in registers with any compiler.
+Pointers are `restrict`, except for operands that a kernel may overwrite. A small array that is accessed at constant
+indices only becomes one variable per element, so that any compiler keeps the accumulators of a tile in registers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _EXTERN = frozenset({"tirx.call_extern", "tirx.call_pure_extern"})
 _NOTE = "nnefc_at_step"
 _JUMPS = {"tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
 _SCALARS = 128
-"""Elements of an array that may become variables, at most."""
+"""Maximum elements of an array that becomes variables."""
 
 _KERNEL = re.compile(r"^nnefc_kernel_")
 
@@ -60,10 +60,10 @@ class Function:
     """A function in C.
 
     Attributes:
-        symbol: of the function of TIR.
-        prototype: what it is called by, without the semicolon.
-        lines: its body.
-        externs: the functions of C's library that it calls.
+        symbol: of the TIR function.
+        prototype: without the semicolon.
+        lines: of its body.
+        externs: the functions of the C library that it calls.
     """
 
     symbol: str
@@ -79,11 +79,11 @@ class Function:
 
 @dataclass(frozen=True)
 class Area:
-    """What the entry's operands are parts of.
+    """A memory area of which the entry's operands are parts.
 
     Attributes:
         name: of a pointer; empty for the constants, which are arrays.
-        dtype: of the elements that it points to; uint8 for areas of several tensors.
+        dtype: of its elements; uint8 for areas of several tensors.
         constant: whether nothing writes it.
     """
 
@@ -93,24 +93,24 @@ class Area:
 
 
 def function_name(symbol: str) -> str:
-    """Returns the name of a kernel in C, different for each symbol and from those of helper functions."""
+    """Return the C name of a kernel: distinct for each symbol, and from helper functions."""
     name = identifier(_KERNEL.sub("", symbol))
     whole = name == _KERNEL.sub("", symbol)
     return f"{PREFIX}kernel_{name}" + ("" if whole else f"_{sha256(symbol.encode()).hexdigest()[:8]}")
 
 
 def reports_failures(func: tirx.PrimFunc) -> bool:
-    """Returns whether a kernel notes failures or asks for them, as functions for strings do."""
+    """Return whether a kernel reports failures or asks for them, as functions for strings do."""
     return any(symbol in _FAILURES or symbol in TEXT_RESULTS for symbol in _called(func))
 
 
 def makes_strings(func: tirx.PrimFunc) -> bool:
-    """Returns whether a kernel makes strings, for which it needs memory."""
+    """Return whether a kernel makes strings, for which it needs memory."""
     return any(map(makes_texts, _called(func)))
 
 
 def _called(func: tirx.PrimFunc) -> set[str]:
-    """Returns the symbols of functions that a kernel calls."""
+    """Return the symbols of the functions that a kernel calls."""
     found: set[str] = set()
 
     def look(call: Call) -> None:
@@ -122,16 +122,16 @@ def _called(func: tirx.PrimFunc) -> set[str]:
 
 
 def _is_failure(expr: object) -> bool:
-    """Returns whether an expression is a call that notes a failure or asks for one."""
+    """Return whether an expression is a call that reports a failure or asks for one."""
     return isinstance(expr, Call) and name_of(expr) in _EXTERN and str(expr.args[0].value) in _FAILURES
 
 
 def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Function:
-    """Returns a kernel, a flat function of pointers and numbers, in C.
+    """Return a kernel, a flat function of pointers and numbers, in C.
 
     Args:
         func: after all passes over objects.
-        shared: the positions of pointers that may point to the same memory as others.
+        shared: the indices of pointers that may overlap others.
     """
     symbol = str(func.attrs["global_symbol"])
     writer = _FunctionWriter()
@@ -159,7 +159,7 @@ def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Functi
 
 
 def math_function(func: tirx.PrimFunc) -> Function:
-    """Returns a function of one number, whose body returns an expression, in C."""
+    """Return in C a function of one number whose body returns an expression."""
     symbol = str(func.attrs["global_symbol"])
     writer = _FunctionWriter(returns=True)
     (param,) = func.params
@@ -173,15 +173,15 @@ def math_function(func: tirx.PrimFunc) -> Function:
 def entry_body(
     func: tirx.PrimFunc, areas: Mapping[str, Area], reporting: Collection[str], making: Collection[str] = ()
 ) -> Function:
-    """Returns the statements of the entry, which call the kernels.
+    """Return the statements of the entry, which call the kernels.
 
-    A constant is written as `@constant OFFSET TYPE@`: the file's writer knows which array it is in.
+    A constant is written as `@constant OFFSET TYPE@`, which the writer of the file replaces by a part of an array.
 
     Args:
         func: the entry.
-        areas: what its parameters are, by their names.
-        reporting: the symbols of kernels that take the address of a variable for failures.
-        making: the symbols of those that take that of the memory of strings.
+        areas: the areas of its parameters, by name.
+        reporting: the symbols of kernels that get the address of a variable for failures.
+        making: the symbols of kernels that get the memory for strings.
     """
     writer = _EntryWriter(reporting, making)
     for param in func.params:
@@ -245,7 +245,7 @@ class _FunctionWriter(ExpressionWriter):
                 )
 
     def _inner(self, begin: str, stmt: tirx.Stmt) -> None:
-        """Writes statements in a block of their own."""
+        """Write statements in a block."""
         self.block.add(begin)
         self.block.depth += 1
         with self.names.scope():
@@ -317,7 +317,7 @@ class _FunctionWriter(ExpressionWriter):
         self.block.add(f"{'const ' * constant}{storage_type(dtype)} *const {name} = {text};")
 
     def _declare(self, stmt: tirx.DeclBuffer) -> None:
-        """A buffer is the memory that a pointer points to."""
+        """Declare a buffer in the memory of a pointer."""
         data = stmt.data
         if isinstance(data, Call) and name_of(data) == _DATA:
             data = data.args[0]
@@ -370,7 +370,7 @@ class _FunctionWriter(ExpressionWriter):
         self.block.add(f"{target} = {f'({storage_type(dtype)})' * (dtype_of(value) == 'bool')}{made};")
 
     def _declare_all(self) -> None:
-        """Declares the variables that have no value yet."""
+        """Declare the variables that have no value yet."""
         for variable, dtype in self._undeclared.items():
             self.block.add(f"{storage_type(dtype)} {variable} = {'0.0f' if dtype == 'float32' else '0'};")
         self._undeclared = {}
@@ -410,7 +410,7 @@ class _FunctionWriter(ExpressionWriter):
 
 
 class _EntryWriter(_FunctionWriter):
-    """Writes the entry: calls of kernels with parts of areas."""
+    """Writes the entry: calls of kernels on parts of areas."""
 
     failure = FAILED
 
@@ -460,12 +460,12 @@ class _EntryWriter(_FunctionWriter):
         super()._declare(stmt)
 
     def _branch(self, stmt: tirx.IfThenElse) -> None:
-        """Leaves out what happens after a failure, where no kernel reports any."""
+        """Skip the code for failures if no kernel reports any."""
         if self._reporting or not any(map(_is_failure, inside(stmt.condition))):
             super()._branch(stmt)
 
     def _store(self, stmt: tirx.BufferStore) -> None:
-        """Stores to the sizes of outputs, which are parameters one by one; the entry stores to nothing else."""
+        """Store to the parameters for the sizes of outputs; the entry has no other stores."""
         if stmt.buffer not in self.areas_of:
             super()._store(stmt)
             return
@@ -489,7 +489,7 @@ class _EntryWriter(_FunctionWriter):
 
 
 def _reads_others(store: tirx.BufferStore) -> bool:
-    """Returns whether lanes of a vector are computed of elements that other lanes are stored to."""
+    """Return whether lanes of a vector are computed from elements that other lanes are stored to."""
 
     def crosses(expr: tirx.Expr, is_shuffled: bool) -> bool:
         if isinstance(expr, TensorLoad) and expr.source.same_as(store.buffer):
@@ -501,7 +501,7 @@ def _reads_others(store: tirx.BufferStore) -> bool:
 
 
 def _split(offset: tirx.Expr) -> tuple[int, list[tirx.Expr]]:
-    """Returns the constant part of a sum, and its other terms."""
+    """Return the constant part of a sum, and its other terms."""
     if isinstance(offset, tirx.IntImm):
         return int(offset), []
     if isinstance(offset, tirx.Add):
@@ -511,7 +511,7 @@ def _split(offset: tirx.Expr) -> tuple[int, list[tirx.Expr]]:
 
 
 def _comment(text: StringImm) -> str:
-    """Returns a text as it may stand in a comment."""
+    """Return a text without characters that would end a comment."""
     made = "".join(letter if letter.isascii() and letter.isprintable() else "_" for letter in str(text.value))
     return made.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").replace("@", "_").rstrip("\\")
 
@@ -522,18 +522,18 @@ def _uses(name: str, lines: Collection[str]) -> bool:
 
 
 def _has_effect(value: tirx.Expr) -> bool:
-    """Returns whether computing a value changes anything."""
+    """Return whether evaluating an expression has side effects."""
     return any(isinstance(part, Call) and name_of(part) == "tirx.call_extern" for part in inside(value))
 
 
 def _expressions(stmt: tirx.Stmt) -> Iterator[tirx.Expr]:
-    """The expressions of statements, with all of those inside."""
+    """Yield the expressions of statements and their subexpressions."""
     for part in _ordered(stmt):
         yield from _expressions_of(part)
 
 
 def _expressions_of(part: tirx.Stmt) -> Iterator[tirx.Expr]:
-    """The expressions of a statement, but for those of statements in it, with all of those inside."""
+    """Yield the expressions of a statement and their subexpressions, without those of inner statements."""
     match part:
         case tirx.For():
             yield from (*inside(part.min), *inside(part.extent))
@@ -550,7 +550,7 @@ def _expressions_of(part: tirx.Stmt) -> Iterator[tirx.Expr]:
 
 
 def _used(stmt: tirx.Stmt) -> Counter[tirx.Var]:
-    """Counts where variables, pointers and buffers are used; by what is used itself, or has an effect."""
+    """Count the uses of variables, pointers and buffers by code that is used itself or has side effects."""
     found: Counter[tirx.Var] = Counter()
     for part in reversed(list(_ordered(stmt))):  # what is bound comes before where it is used
         match part:
@@ -569,7 +569,7 @@ def _used(stmt: tirx.Stmt) -> Counter[tirx.Var]:
 
 
 def _kept_in_variables(stmt: tirx.Stmt) -> set[tirx.Var]:
-    """Returns the small arrays whose elements are all accessed at constant positions, and that have no address."""
+    """Return the small arrays that are accessed at constant indices only, and whose address is not taken."""
     found: dict[tirx.Var, bool] = {}
     for part in _ordered(stmt):
         if isinstance(part, tirx.AllocBuffer):
@@ -610,7 +610,7 @@ def _is_constant(index: tirx.Expr) -> bool:
 
 
 def _written(func: tirx.PrimFunc) -> set[tirx.Var]:
-    """Returns the pointers among a function's parameters through which it writes."""
+    """Return a function's pointer parameters through which it writes."""
     roots: dict[tirx.Var, set[tirx.Var]] = {param: {param} for param in func.params}
     found: set[tirx.Var] = set()
 
@@ -633,12 +633,12 @@ def _written(func: tirx.PrimFunc) -> set[tirx.Var]:
 
 
 def _is_either(expr: object) -> TypeGuard[Call]:
-    """Whether an expression is the choice between two addresses."""
+    """Return whether an expression selects one of two addresses."""
     return isinstance(expr, Call) and name_of(expr) == "tirx.call_extern" and str(expr.args[0].value) == _EITHER
 
 
 def _bases(expr: object) -> Iterator[tirx.Var]:
-    """The pointers or buffers that an address may be in."""
+    """Yield the pointers or buffers that an address may point into."""
     if _is_either(expr):
         for value in expr.args[2:]:
             yield from _bases(value)
@@ -651,7 +651,7 @@ def _bases(expr: object) -> Iterator[tirx.Var]:
 
 
 def _ordered(stmt: tirx.Stmt) -> Iterator[tirx.Stmt]:
-    """The statement and all of those inside, in the order in which they are written."""
+    """Yield a statement and its inner statements, in the order in which they are written."""
     yield stmt
     match stmt:
         case tirx.SeqStmt():

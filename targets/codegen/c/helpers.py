@@ -1,7 +1,7 @@
-"""Defines the C functions that generated code calls for what C99 has no operator for.
+"""Defines the C functions that generated code calls for operations that C99 has no operators for.
 
-Each is `static inline`, and in a file only if something calls it. Every name begins with `nnefc__`, which the prefix of
-the network's own functions replaces when the file is written.
+Each is `static inline`, and written to a file only if something calls it. All names begin with `nnefc__`, which is
+replaced by the network's prefix when the file is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["HELPERS", "LOAD_WORD", "PREFIX", "UPPER_PREFIX", "called_helpers", "
 PREFIX, UPPER_PREFIX = "nnefc__", "NNEFC__"
 
 LOAD_WORD = f"{PREFIX}load_word"
-"""The function that loads four bytes, which need not be aligned, as an int32."""
+"""The function that loads four bytes, which may be unaligned, as an int32."""
 
 _LOAD = """\
 static inline {type} {name}(const void *address) {{
@@ -150,9 +150,9 @@ _MIN_MAX_TYPES = {
 
 
 def min_max(which: str, dtype: str) -> str:
-    """Returns the name of the function for the smaller or the larger of two numbers, `min` or `max`.
+    """Return the name of the function `min` or `max` for a type.
 
-    Of numbers that cannot be compared it is the second, as in TIR.
+    If a number is NaN, the result is the second operand, as in TIR.
     """
     return f"{PREFIX}{which}_{dtype}"
 

@@ -1,9 +1,9 @@
-"""Rewrites vectors as one scalar for each lane: C99 has no vectors.
+"""Rewrites vectors as one scalar per lane, since C99 has no vectors.
 
     y[ramp(i, 1, 2)] = x[ramp(i, 1, 2)] * broadcast(a)     →     y[i] = x[i] * a
                                                                  y[i + 1] = x[i + 1] * a
 
-Loops are vectorized by no pass before. Vectors are those that instructions take as a whole, such as the four bytes of a
+No earlier pass vectorizes loops for C. The remaining vectors are operands of instructions, such as the four bytes of a
 word.
 """
 
@@ -29,7 +29,7 @@ def scalar_type(expr: tirx.Expr) -> str:
 
 
 def lane_of(expr: tirx.Expr, lane: int) -> tirx.Expr:
-    """Returns one lane of a vector as a scalar; scalars are their own lanes."""
+    """Return one lane of a vector as a scalar; a scalar is returned unchanged."""
     if lanes_of(expr) == 1:
         return _without_vectors(expr)
     match expr:
@@ -57,7 +57,7 @@ def lane_of(expr: tirx.Expr, lane: int) -> tirx.Expr:
 
 
 def _let(expr: tirx.Let, lane: int) -> tirx.Expr:
-    """Returns a lane of an expression with a name in it; vectors get a name for each lane."""
+    """Return a lane of a let expression; vectors get a name for each lane."""
     lanes = lanes_of(expr.value)
     if lanes == 1:
         return tirx.Let(expr.var, expr.value, lane_of(expr.body, lane))
@@ -79,7 +79,7 @@ def _is_vector(expr: object) -> bool:
 
 
 def _without_vectors(expr: tirx.Expr) -> tirx.Expr:
-    """Returns a scalar that is computed of scalars alone."""
+    """Return a scalar expression without vector subexpressions."""
     if isinstance(expr, tirx.Shuffle):
         return _shuffled(expr, 0)
     if isinstance(expr, Call) and name_of(expr) == "tirx.reinterpret" and _is_vector(expr.args[0]):
@@ -97,7 +97,7 @@ def _shuffled(expr: tirx.Shuffle, lane: int) -> tirx.Expr:
 
 
 def _reinterpreted(expr: Call, lane: int) -> tirx.Expr:
-    """Returns a lane of bits that are read as another type: of lanes as wide, or of a wider integer."""
+    """Return a lane of a reinterpret cast, from lanes of the same width or from a wider integer."""
     (value,) = expr.args
     target, source = scalar_type(expr), scalar_type(value)
     narrow, wide = bits_of(target), bits_of(source)
@@ -112,7 +112,7 @@ def _reinterpreted(expr: Call, lane: int) -> tirx.Expr:
 
 
 def _joined(expr: Call) -> tirx.Expr:
-    """Returns a word that is made of the lanes of a vector."""
+    """Return a word assembled from the lanes of a vector."""
     return _joined_lanes(expr.args[0], 0, scalar_type(expr))
 
 

@@ -1,4 +1,4 @@
-"""Chooses the names of variables in C: those of TIR, without what C does not allow, each once while it can be seen."""
+"""Chooses the names of variables in C: valid identifiers similar to TIR's names, unique within their scope."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ _WORDS = (
     "I|NAN|INFINITY|linux|unix|near|far|main|y0|y1|j0|j1|yn|jn|gamma|index|failed|arena|weights|texts|strcmp|strlen|memcmp"
 )
 RESERVED = frozenset(word for name in _WORDS.split("|") for word in (name, f"{name}f"))
-"""Words of C and of C++, macros that some compilers define, functions of C libraries that compilers warn of, and names
-that any function may have."""
+"""Words of C and C++, macros that some compilers define, functions of C libraries that compilers warn about, and the
+names of all functions' own parameters.
+"""
 
 _LONGEST = 40
-"""Characters of a name: the standard lets compilers ignore those after the 63rd of names within a file."""
+"""Maximum characters of a name: the standard requires compilers to distinguish 63 only."""
 
 
 def identifier(name: str) -> str:
-    """Returns a name that C allows, as like to this one as can be."""
+    """Return a valid C identifier that is similar to a name."""
     made = re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST].strip("_")
     return made if re.match(r"[A-Za-z]", made) else f"v{made}"
 
 
 class Names:
-    """The names that can be seen at one point of a function."""
+    """The names that are visible at one point of a function."""
 
     def __init__(self, taken: Iterable[str] = (), prefix: str = "") -> None:
-        """Begins with names that are taken; all new ones begin with `prefix`."""
+        """Begin with names that are taken; all new names begin with `prefix`."""
         self._scopes: list[set[str]] = [set(taken)]
         self._prefix = prefix
 
     def fresh(self, name: str) -> str:
-        """Returns a name like this one that nothing visible has, and takes it."""
+        """Return a name similar to the given one that is not visible yet, and take it."""
         wanted = f"{self._prefix}{identifier(name)}"
         made, number = wanted, 0
         while made in RESERVED or any(made in scope for scope in self._scopes):
@@ -53,7 +54,7 @@ class Names:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Begins a block of statements: names that are taken in it are free after it."""
+        """Begin a block of statements; names that are taken in it are free after it."""
         self._scopes.append(set())
         try:
             yield

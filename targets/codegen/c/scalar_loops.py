@@ -1,4 +1,4 @@
-"""Makes loops that were to become vectors ordinary ones: C99 has no vectors.
+"""Converts vectorized loops to ordinary ones, since C99 has no vectors.
 
     s = alloc(4)                                s = alloc(4)
     for rc in 16:                               for rc in 16:
@@ -7,8 +7,8 @@
     for lane in vectorized(4):                  for lane in unrolled(4):
         C[lane] = s[lane]                           C[lane] = s[lane]
 
-A loop over elements of a small buffer is unrolled: then its elements are variables, which any compiler keeps in
-registers. Others stay loops.
+A loop over the elements of a small buffer is unrolled: then its elements are variables, which any compiler keeps in
+registers. Others remain loops.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from nnefc.ir.rebuild import with_fields
 __all__ = ["has_vectors", "serialize_vectors"]
 
 _LONGEST = 16
-"""Iterations that are written out, at most."""
+"""Maximum trip count of an unrolled loop."""
 
 
 def serialize_vectors(func: tirx.PrimFunc, operators: Collection[str] = ()) -> tirx.PrimFunc:
-    """Returns a flat function without loops that are to become vectors, but for those whose lanes are not independent:
-    that call one of some operators, which take the bytes of a word as a vector, or read what other lanes write.
+    """Return a flat function without vectorized loops, except for those whose lanes are not independent.
+
+    These call one of `operators`, which take the bytes of a word as a vector, or read elements that other lanes write.
     """
     own: set[tirx.Var] = set()
     tvm_ffi.structural_walk(func.body, (tirx.AllocBuffer, lambda stmt: own.add(stmt.buffer)))
@@ -45,7 +46,7 @@ def serialize_vectors(func: tirx.PrimFunc, operators: Collection[str] = ()) -> t
 
 
 def has_vectors(func: tirx.PrimFunc) -> bool:
-    """Returns whether a function has loops that are still to become vectors."""
+    """Return whether a function still has vectorized loops."""
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(
         func.body, (tirx.For, lambda loop: found.append(loop) if loop.kind == tirx.ForKind.VECTORIZED else None)
@@ -62,7 +63,7 @@ def _calls(stmt: tirx.Stmt, operators: Collection[str]) -> bool:
 
 
 def _crosses_lanes(stmt: tirx.Stmt) -> bool:
-    """Returns whether an iteration reads elements that others write, before any is written."""
+    """Return whether an iteration reads elements that other iterations write, before any is written."""
     written: dict[tirx.Var, tirx.Expr] = {}
 
     def note(store: tirx.BufferStore) -> None:

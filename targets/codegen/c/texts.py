@@ -1,8 +1,8 @@
 """Defines the C functions for strings that generated code calls.
 
-Inside a network a string is a handle, an int64: the address of its bytes, which a zero byte ends, or 0 for the string
-without bytes. Strings that a run makes are in memory of the caller's. Once a kernel has failed no string is read, for
-handles may then be anything.
+Within a network a string is a handle, an int64: the address of its zero-terminated bytes, or 0 for the empty string.
+Strings that a run makes are in memory of the caller. After a kernel has failed no string is read, since handles may be
+invalid.
 """
 
 from __future__ import annotations
@@ -142,16 +142,16 @@ TEXT_RESULTS = {
 """The runtime's functions that C source has a form of, and the positions of the arguments that they write to."""
 
 STRING_FUNCTIONS = frozenset({"memcmp", "memcpy", "strcmp", "strlen"})
-"""The functions of C's library that these call."""
+"""The functions of the C library that these call."""
 
 _MAKING = frozenset({"nnefc_text_concat"})
 
 
 def makes_texts(symbol: str) -> bool:
-    """Returns whether a function of the runtime makes strings, for which it needs memory."""
+    """Return whether a function of the runtime makes strings, for which it needs memory."""
     return symbol in _MAKING
 
 
 def text_function(symbol: str) -> str:
-    """Returns what such a function is called in C source."""
+    """Return the name in C source of a function of the runtime for strings."""
     return symbol.replace("nnefc_", "nnefc__", 1)

@@ -17,7 +17,7 @@ __all__ = ["keep_boolean_vectors"]
 
 
 def keep_boolean_vectors(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function whose vectors of booleans choose between numbers wherever they are cast or named."""
+    """Return a function in which vectors of booleans that are cast or let-bound are selections between numbers."""
     names: dict[tirx.Var, tirx.Var] = {}
 
     def note(stmt: tirx.Bind) -> None:
@@ -47,10 +47,10 @@ def _is_boolean_vector(value: tirx.Expr) -> bool:
 
 
 def _numbers(condition: tirx.Expr, dtype: str) -> tirx.Expr:
-    """1 where a condition is true, else 0."""
+    """Return 1 where a condition is true, else 0."""
     return tirx.Select(condition, _all(1, dtype, condition), _all(0, dtype, condition))
 
 
 def _all(number: int, dtype: str, like: tirx.Expr) -> tirx.Expr:
-    """Returns a vector of one number, as long as another."""
+    """Return a vector of one number, as long as `like`."""
     return tirx.Broadcast(tirx.const(number, dtype), int(str(like.ty).removeprefix("boolx")))

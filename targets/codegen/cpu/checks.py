@@ -4,15 +4,15 @@
     B[i] = y         →     if 0 <= i < n: B[i] = y, else: failed("writes B", i, n)
     j = a // b       →     j = a // b if b != 0 else failed("divides by zero")
 
-What fails is noted, and the run ends with it; until then what could not be read or divided is 0, and what could not be
-written is left out, so nothing outside the kernel's tensors is touched. Loops that might never end then ask whether
-something has failed. This is done to what becomes code, in which loops are copies and vectors already: of a vector the
-first and the last lane are looked at, or all of them where they are not equally far apart.
+A failed check is recorded, and the run ends with an error. Until then failed loads and divisions give 0, and failed
+stores are skipped, so that nothing outside of the kernel's tensors is accessed. Loops that might not terminate ask
+whether a check has failed. The pass runs on the final code, after unrolling and vectorization: of a vector the first
+and the last lane are checked, or all lanes if these are not equally spaced.
 
-What is proved (:mod:`ranges`) is not checked. Proofs take it for granted that indices do not overflow; that is proved
-by their ranges, or checked by computing them in a wider type.
+Proved accesses (:mod:`ranges`) are not checked. Proofs assume that indices do not overflow; this is proved by their
+ranges, or checked by computing them in a wider type.
 
-Not looked into: what C functions and matrix units do with the addresses that they are given.
+C functions and matrix units are not checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nnefc.targets.codegen.cpu.expressions import (
 )
 from nnefc.targets.codegen.cpu.ranges import QUOTIENTS, Ranges, known_part
 
-__all__ = ["Checks", "data_dependent_checks", "insert_checks"]
+__all__ = ["Checks", "collected_checks", "insert_checks"]
 
 _FAILED = "nnefc_check_failed"  # of the runtime: notes a failure
 _RUN_FAILED = "nnefc_run_failed"  # of the runtime: whether something has failed
@@ -60,11 +60,11 @@ _NOTHING = -1  # of no tensor: it has no elements to be compared with
 
 @dataclass
 class Checks:
-    """The numbers of accesses to tensors, and of divisions by variables, in kernels.
+    """The numbers of checked and of proved accesses and divisions in kernels.
 
     Attributes:
-        proved: that cannot go wrong.
-        checked: while the kernels run.
+        proved: that cannot fail.
+        checked: that are checked at run time.
     """
 
     proved: int = 0
@@ -78,8 +78,8 @@ _CHECKS: ContextVar[Checks | None] = ContextVar("checks", default=None)
 
 
 @contextmanager
-def data_dependent_checks() -> Iterator[Checks]:
-    """Counts the checks of the kernels that become code in this context."""
+def collected_checks() -> Iterator[Checks]:
+    """Count the checks of the kernels that are lowered within this context."""
     counts = Checks()
     token = _CHECKS.set(counts)
     try:
@@ -89,7 +89,7 @@ def data_dependent_checks() -> Iterator[Checks]:
 
 
 def insert_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a flat kernel whose loops are vectors and copies already, with checks."""
+    """Return a flat kernel, after unrolling and vectorization, with checks."""
     kernel = _Kernel(func)
     body = kernel.statement(func.body)
     counts = _CHECKS.get()
@@ -100,7 +100,7 @@ def insert_checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class _Kernel:
-    """The statements of a kernel."""
+    """Inserts checks into the statements of a kernel."""
 
     def __init__(self, func: tirx.PrimFunc) -> None:
         self._name = StringImm(str(func.attrs.get("global_symbol", "")).removeprefix("nnefc_kernel_"))
@@ -250,11 +250,13 @@ class _Kernel:
         return guarded if once is b else tirx.Let(once, b, guarded)
 
     def _check(self, does: str, tensor: tirx.Var, position: tirx.Expr, index: tirx.Expr) -> _Check | None:
-        """That an index is inside of a tensor; None if that is sure.
+        """Return the check that an index is within a tensor; None if that is proved.
 
         Args:
+            does: the access, for messages.
+            tensor: the buffer.
             position: the original index, for proofs.
-            index: the same, to be computed.
+            index: the same index, to be computed.
         """
         name = tensor.name
         while tensor in self._views:  # a view that begins at an element of another one
@@ -267,7 +269,7 @@ class _Kernel:
         return self._inside(f"{does} {name}", _ends(position), _ends(index), extent)
 
     def _masked(self, does: str, address: tirx.Expr, inside: tirx.Expr) -> _Check | None:
-        """Returns the same of the lanes of a vector that a mask lets through: those below a number."""
+        """Return the check for the lanes of a vector that a mask enables, those below a number."""
         load = address.args[0]
         (first,) = load.indices
         lanes = tirx.const(lanes_of(inside), dtype_of(first))
@@ -303,7 +305,7 @@ class _Kernel:
         return _Check(_all(fits), self._failure(does, wrong, size))
 
     def _without_overflow(self, index: tirx.Expr) -> tirx.Expr | None:
-        """That no sum or product of an index is beyond its type, where that is not sure."""
+        """Return the condition that no sum or product in an index overflows; None if that is proved."""
         if not self._ranges.may_overflow(index):
             return None
         if int(tvm.DataType(dtype_of(index)).bits) < 64:
@@ -324,7 +326,7 @@ class _Check:
     failed: tirx.Expr
 
     def guarding(self, value: tirx.Expr) -> tirx.Expr:
-        """Returns the value, or zeros."""
+        """Return the value if the condition holds, else zeros."""
         scalar, lanes = dtype_of(value).partition("x")[0], lanes_of(value)
         zero = self.failed
         if scalar == "bool":
@@ -349,23 +351,22 @@ def _extent(tensor: tirx.Var) -> tirx.Expr | None:
 
 
 def _ends(index: tirx.Expr) -> list[tirx.Expr]:
-    """Returns the numbers of a vector of indices that all others are between."""
+    """Return the lanes of a vector of indices between which all others are."""
     if isinstance(index, tirx.Ramp):
         return [index.base, index.base + index.stride * tirx.const(int(index.lanes) - 1, dtype_of(index.base))]
     return [index.value] if isinstance(index, tirx.Broadcast) else _parts(index)
 
 
 def _sequence(stmt: tirx.Stmt) -> Sequence[tirx.Stmt]:
-    """Returns the statements that one is, in the same scope."""
+    """Return the statements of a sequence in the same scope."""
     return list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else [stmt]
 
 
 def _kept(var: tirx.Var, value: tirx.Expr) -> tirx.Stmt:
-    """Returns a name of an integer that is in memory before, of which LLVM makes a register again.
+    """Return a statement that binds an integer by way of memory, which LLVM promotes to a register.
 
-    TVM simplifies each value that gets a name, with the values of other names in their positions, but not with what is
-    in memory. With checks in all of them, it takes minutes for an index whose sizes are sums of the smallest of some
-    numbers.
+    TVM substitutes and simplifies the values of let-bound names, but not of memory. With checks in all of them, that
+    would take minutes for an index whose sizes are sums of minima.
     """
     element = tirx.decl_buffer((1,), dtype_of(value), var.name, scope="local")
     first = tirx.IntImm("int64", 0)
@@ -390,13 +391,13 @@ def _moved(index: tirx.Expr, by: tirx.Expr) -> tirx.Expr:
 
 
 def _takes_work(index: tirx.Expr) -> bool:
-    """Whether an index is to be computed once, and compared and used then."""
+    """Return whether an index should be computed once, and then compared and used."""
     is_vector = lanes_of(index) > 1 and not isinstance(index, tirx.Ramp | tirx.Broadcast | tirx.Var)
     return is_vector or not is_pure(index)
 
 
 def _in_type(expr: tirx.Expr, dtype: str) -> tirx.Expr:
-    """Returns an index, computed in a wider type."""
+    """Return an index computed in a wider type."""
     match expr:
         case tirx.FloorDiv() | tirx.FloorMod() if dtype == "float64":
             whole, divisor = _in_type(expr.a, dtype), _in_type(expr.b, dtype)

@@ -1,4 +1,4 @@
-"""Evaluates and rebuilds expressions at code generation, after vectorization and with let-bound variables resolved."""
+"""Analyzes and rebuilds expressions at code generation, after vectorization and with let-bound variables resolved."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 IF_THEN_ELSE = ("prim.if_then_else", "tirx.if_then_else")
-"""Names of the operator that computes one of two values alone."""
+"""The names of the operator that evaluates only one of two values."""
 
 LIKELY = "tirx.likely"
-"""Of a condition that holds most of the time."""
+"""The operator that marks a condition as usually true."""
 
 
 def name_of(call: Call) -> str:
@@ -34,7 +34,7 @@ def name_of(call: Call) -> str:
 
 
 def dtype_of(expr: tirx.Expr) -> str:
-    """Returns the type of an expression's elements, with the number of its lanes."""
+    """Return the element type of an expression with the number of its lanes."""
     return str(expr.expr_ty().dtype)
 
 
@@ -44,13 +44,13 @@ def lanes_of(expr: tirx.Expr) -> int:
 
 
 def is_integer(expr: tirx.Expr, any_lanes: bool = False) -> bool:
-    """Whether an expression is an integer, or a vector of them."""
+    """Return whether an expression is an integer, or with `any_lanes` a vector of integers."""
     dtype = dtype_of(expr) if hasattr(expr.ty, "dtype") else ""
     return dtype.startswith(("int", "uint")) and (any_lanes or lanes_of(expr) == 1)
 
 
 def is_pure(expr: tirx.Expr) -> bool:
-    """Whether an expression is always the same number: it reads no memory, and calls nothing."""
+    """Return whether an expression always has the same value: it reads no memory, and calls nothing."""
     return not any(
         isinstance(part, TensorLoad) or (isinstance(part, Call) and name_of(part) not in (*IF_THEN_ELSE, LIKELY))
         for part in inside(expr)
@@ -58,7 +58,7 @@ def is_pure(expr: tirx.Expr) -> bool:
 
 
 def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """The expression and all of those inside."""
+    """Yield an expression and its subexpressions."""
     waiting = [expr]
     while waiting:
         part = waiting.pop()
@@ -67,7 +67,7 @@ def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
 
 
 def operands_of(expr: tirx.Expr) -> list[tirx.Expr]:
-    """Returns the expressions right inside an expression."""
+    """Return the immediate subexpressions."""
     match expr:
         case tirx.IntImm() | tirx.FloatImm() | tirx.Var() | StringImm():
             return []
@@ -91,7 +91,7 @@ def operands_of(expr: tirx.Expr) -> list[tirx.Expr]:
 
 
 def rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """Returns the expression with `change` applied to each one right inside it; itself if nothing changes."""
+    """Return an expression with `change` applied to each immediate subexpression; itself if nothing changes."""
     before = operands_of(expr)
     after = [change(part) for part in before]
     if all(new.same_as(old) for new, old in zip(after, before, strict=True)):

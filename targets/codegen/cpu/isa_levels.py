@@ -13,7 +13,7 @@ __all__ = ["IsaLevelsCode"]
 
 @dataclass(frozen=True)
 class IsaLevelsCode:
-    """Codes of the same network, from that for the oldest processors on."""
+    """The code of a network for several ISA levels, from the oldest processors on."""
 
     levels: tuple[MachineCode, ...]
 
@@ -27,18 +27,18 @@ class IsaLevelsCode:
 
     @property
     def texts(self) -> Mapping[str, Sequence[str]]:
-        """Returns the texts of each ISA level, with its number before each name."""
+        """The texts of each ISA level, with the number of the level before each name."""
         return {
             kind: tuple(f"level{n}_{pattern}" for n in range(len(self.levels)) for pattern in patterns)
             for kind, patterns in self.levels[0].texts.items()
         }
 
     def write_sources(self, _folder: Path) -> list[Path]:
-        """Nothing: all is in the objects."""
+        """Return nothing: the objects have all code."""
         return []
 
     def write_text(self, kind: str, folder: Path) -> list[Path]:
-        """Writes the text of all levels; see :meth:`MachineCode.write_text`."""
+        """Write the text of all levels, as :meth:`MachineCode.write_text`."""
         files = []
         for number, level in enumerate(self.levels):
             for file in level.write_text(kind, folder):
@@ -46,6 +46,6 @@ class IsaLevelsCode:
         return files
 
     def summary(self) -> str:
-        """Returns the size of each ISA level's own code."""
+        """Return the size of the code that each ISA level has for itself."""
         sizes = (f"{level.target.name} {sum(map(len, level.objects)):,}" for level in self.levels)
         return f"objects of {', '.join(sizes)} bytes"

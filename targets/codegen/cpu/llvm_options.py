@@ -1,7 +1,7 @@
-"""Keeps targets whose code needs options of LLVM apart from other code that is generated at the same time.
+"""Serializes code generation for targets that need process-wide LLVM options with that for other targets.
 
-LLVM keeps options for the whole process. TVM sets those of a target while it generates code, and sets them back
-afterwards, whatever other threads still generate.
+LLVM has its options for the whole process. TVM sets those of a target while it generates code and resets them
+afterwards, even if other threads still generate code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["options_of"]
 
 
 class _Turns:
-    """A lock that is held by one thread alone, or by any number of threads that share it."""
+    """A lock that one thread holds exclusively, or any number of threads share."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -59,14 +59,14 @@ _turns = _Turns()
 
 @contextmanager
 def options_of(target: Target) -> Iterator[None]:
-    """Waits until LLVM's options are those of a target, and keeps them while code is generated."""
+    """Wait until LLVM's options are those of a target, and keep them while the body generates code."""
     turns = _turns
     with turns.alone() if target.llvm_options else turns.shared():
         yield
 
 
 def _renew() -> None:
-    """In a forked child: the lock would stay held forever if another thread held it in the parent."""
+    """Replace the lock in a forked process: if another thread of the parent held it, it would never be released."""
     global _turns
     _turns = _Turns()
 

@@ -24,7 +24,7 @@ _LARGEST = (1 << 31) - 1
 
 
 def lower_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function whose loops are vectorized, with masks where its attributes ask for them."""
+    """Return a vectorized function with masked accesses where its attributes request them."""
     registers: list[tirx.Var] = []
 
     def note(stmt: tirx.AllocBuffer) -> None:
@@ -41,11 +41,11 @@ def lower_masks(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 class _Masked:
-    """Accesses in a statement for the first `left` lanes.
+    """Restricts the accesses in a statement to the first `left` lanes.
 
-    Buffers of known size, which LLVM may keep in registers, are read and written as a whole: what is new is selected.
-    Both values of a selection are computed, but TVM simplifies the first one by what is selected, and so would give a
-    load in it all lanes. The number of a load's lanes is therefore one that it knows nothing of, and that LLVM does.
+    Buffers of known size, which LLVM may keep in registers, are accessed as a whole, and new values are selected. Both
+    operands of a selection are evaluated; TVM simplifies the first by the condition, and would so enable all lanes of a
+    load in it. The mask of a load is therefore opaque to TVM, but not to LLVM.
     """
 
     def __init__(self, left: tirx.Expr, registers: set[tirx.Var]) -> None:
@@ -94,7 +94,7 @@ class _Masked:
 
 
 def _below(left: tirx.Expr, lanes: int) -> tirx.Expr:
-    """Returns the mask of lanes below a number."""
+    """Return the mask of the lanes below a number."""
     return tirx.Ramp(tirx.const(0, "int32"), tirx.const(1, "int32"), lanes) < tirx.Broadcast(left, lanes)
 
 
@@ -107,6 +107,6 @@ def _is_dense(index: tirx.Expr) -> bool:
 
 
 def _nowhere(index: tirx.Expr) -> tirx.Expr:
-    """Returns an index for lanes beyond the end: the first lane's if it is simple, else the tensor's first."""
+    """Return an index for disabled lanes: that of the first lane if it is simple, else the first of the tensor."""
     first = index.base if isinstance(index, tirx.Ramp) else tirx.IntImm("int64", 0)
     return tirx.Broadcast(first, _lanes(index))

@@ -31,15 +31,17 @@ __all__ = ["checks", "each", "vectorized", "where_values_are_chosen"]
 
 
 def each(change: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.transform.Pass:
-    """Returns a pass over each function."""
+    """Return a pass that applies a function to each function of a module."""
     return tirx.transform.prim_func_pass(lambda func, _module, _context: change(func), opt_level=0)
 
 
 def where_values_are_chosen(chosen: bool, change: tvm.transform.Pass) -> tvm.transform.Pass:
-    """Returns a pass over the functions in which values depend on conditions, and those that do not say; or the others.
+    """Return a pass over the functions that are marked as having values that depend on conditions, or have no mark; or
+    over the others.
 
     Args:
-        chosen: whether it is over those in which they do.
+        chosen: which of these functions it changes.
+        change: the pass.
     """
 
     def changed(func: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
@@ -57,7 +59,7 @@ register_op_attr("tirx.isnan", "TVectorizable", True)
 
 
 def vectorized(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Makes loops vectors, of fixed length for RISC-V too: TVM's scalable ones do not stay in registers."""
+    """Vectorize loops, with fixed lengths for RISC-V too: TVM's scalable vectors do not stay in registers."""
     target = func.attrs["target"]
     fixed = tvm.IRModule({"kernel": func.with_attr("target", _FIXED_LENGTHS)})
     made = lower_masks(tirx.transform.VectorizeLoop(True)(fixed)["kernel"].with_attr("target", target))
@@ -65,5 +67,5 @@ def vectorized(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def checks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Adds checks of indices and divisors to a function that asks for them."""
+    """Add checks to a function that is marked for it."""
     return insert_checks(func) if CHECKED in func.attrs else func

@@ -1,7 +1,8 @@
-"""Compiles functions of TIR to machine code for a CPU: LLVM works in threads, while other functions are still lowered.
+"""Compiles TIR functions to machine code for a CPU; LLVM works in other threads while further functions are lowered.
 
-All passes before LLVM run in the thread that adds a function. They make thousands of calls to TVM, each of which gives
-up Python's lock: between threads it would change hands each time, which takes longer than the passes.
+All passes before LLVM run in the thread that adds a function. They make thousands of calls of TVM, each of which
+releases Python's interpreter lock: with several threads it would change hands each time, which takes longer than the
+passes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tvm.tirx.build import split_host_device_mods, tir_to_runtime
 from nnefc.ir.attributes import DYNAMIC_SHAPES
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_errors
-from nnefc.targets.codegen.cpu.checks import Checks, data_dependent_checks
+from nnefc.targets.codegen.cpu.checks import Checks, collected_checks
 from nnefc.targets.codegen.cpu.fp16_conversions import without_fp16_conversions
 from nnefc.targets.codegen.cpu.llvm_options import options_of
 from nnefc.targets.machine.cpu.target import Target
@@ -43,45 +44,44 @@ __all__ = [
 ]
 
 Compile = Callable[[Sequence[tirx.PrimFunc], Path], Callable[[], bytes]]
-"""Lowers functions to what LLVM reads, and returns what makes the content of a file of it, in any thread; the suffix of
-the path, which may be written to, says of which kind.
+"""Lowers functions for LLVM, and returns a function that generates the content of a file in any thread. The suffix
+of the path says which kind of file; the path may be written to.
 """
 
 CODE_SUFFIXES = {"llvm-ir": "ll", "asm": "s"}
-"""Texts that the code may be written as, and how their files end."""
+"""The kinds of text that code can be written as, and the suffixes of their files."""
 
 # Kernels in each object, the last number again and again. Threads have work early, and small networks have work for
 # several; but an object takes as long as a kernel. The same on every machine, for the same input gives the same bytes.
 _PARTS = (4, 8, 16)
 
 _OPEN = 3
-"""Kernels that one of dynamic sizes counts for: with tiles of several sizes, it takes LLVM as long as so many."""
+"""How many kernels a kernel with dynamic sizes counts for: with tiles of several sizes, LLVM takes this much longer."""
 
 
 class CodeGenerator:
-    """Compiles functions on all processors; a context, on whose end the work stops.
+    """Compiles functions on all processors; a context manager, at whose end the work stops.
 
     The results are object files; with the suffix "s" assembly, with "ll" LLVM's intermediate representation.
 
-    The entry is apart from the kernels so that LLVM does not inline them into it. TVM tells LLVM that two buffers never
-    overlap, which holds within a kernel, but not from one kernel to the next: they share the workspace. The kernels
-    know nothing of each other, so that several processors can compile them at the same time, and LLVM needs no lock
-    of Python's.
+    The entry is compiled separately from the kernels, so that LLVM does not inline these. TVM declares to LLVM that
+    buffers never overlap, which holds within a kernel, but not between kernels: they share the workspace. Kernels are
+    independent, so that several processors can compile them at the same time, and LLVM needs no interpreter lock.
 
     Attributes:
-        checks: those of the kernels, when all have become code.
+        checks: of all kernels, after they have been compiled.
     """
 
     def __init__(
         self, compile: Compile, suffix: str = "o", threads: ThreadPoolExecutor | None = None, apart: bool = False
     ) -> None:
-        """Begins with no kernels.
+        """Begin without kernels.
 
         Args:
             compile: compiles functions.
-            suffix: of the kind of the results.
-            threads: shared by several generators; by default a generator has as many as there are processors.
-            apart: whether each kernel has an object of its own, which other libraries can have too.
+            suffix: of the kind of results.
+            threads: shared by several generators; None: one thread per processor for this generator.
+            apart: whether each kernel has an object of its own, which other libraries can share.
         """
         self._compile = compile
         self._suffix = suffix
@@ -112,9 +112,7 @@ class CodeGenerator:
         self._folder.cleanup()
 
     def add(self, kernel: tirx.PrimFunc | bytes) -> None:
-        """Compiles `kernel`, a flat function with a symbol, some time before :meth:`finish` returns; or takes the
-        object of a kernel that is compiled already.
-        """
+        """Begin to compile `kernel`, a flat function with a symbol, or add the object of a compiled kernel."""
         if isinstance(kernel, bytes):
             self._parts.append(_known(kernel))
             return
@@ -128,10 +126,10 @@ class CodeGenerator:
             self._start()
 
     def finish(self, *entries: tirx.PrimFunc | bytes) -> tuple[bytes, ...]:
-        """Returns the files' contents: first those of the entries, one each, then those of the kernels.
+        """Return the contents of the files: one for each entry, then those of the kernels.
 
         Args:
-            entries: functions, or the objects of those that are compiled already.
+            entries: functions, or their objects if they are compiled already.
         """
         if self._waiting:
             self._start()
@@ -144,7 +142,7 @@ class CodeGenerator:
         return tuple(content for content, _ in done)
 
     def object_of(self, symbol: str) -> bytes:
-        """Returns the object of a kernel that was compiled apart from others, when :meth:`finish` has returned."""
+        """Return the object of a kernel that was compiled separately, after :meth:`finish`."""
         return self._alone[symbol].result()[0]
 
     def _start(self) -> None:
@@ -165,11 +163,11 @@ class MachineCode:
 
     Attributes:
         objects: object files.
-        module: the same as flat functions, from which texts are made; None where it was pickled, for TVM cannot write
-            modules down (0.27 crashes).
+        module: the same code as flat functions, from which texts are generated; None after pickling, since TVM cannot
+            serialize modules (0.27 crashes).
         entries: the names of the functions in it that call the others.
-        compile: compiles them; None where it was pickled.
-        compiled: kernels that are in the objects but not in `module`: by their symbols, what lowers them again.
+        compile: compiles them; None after pickling.
+        compiled: kernels that are in the objects but not in `module`: by symbol, a function that lowers them again.
     """
 
     objects: tuple[bytes, ...] = field(repr=False)
@@ -189,14 +187,14 @@ class MachineCode:
         return {**self.__dict__, "module": None, "compile": None, "compiled": {}}
 
     def write_sources(self, _folder: Path) -> list[Path]:
-        """Nothing: all is in the objects."""
+        """Return nothing: the objects have all code."""
         return []
 
     def write_text(self, kind: str, folder: Path) -> list[Path]:
-        """Writes the entries, and the kernels by modules of LLVM's, as text of a kind of CODE_SUFFIXES.
+        """Write the entries, and the kernels by LLVM module, as text of a kind of CODE_SUFFIXES.
 
         Raises:
-            CompileError: this was pickled.
+            CompileError: the code was pickled.
         """
         if self.module is None or self.compile is None:
             raise CompileError(
@@ -222,38 +220,38 @@ class MachineCode:
 
 
 def _known(content: bytes) -> Future[tuple[bytes, Checks]]:
-    """Returns a file that is there already."""
+    """Return the completed future of an existing file."""
     made: Future[tuple[bytes, Checks]] = Future()
     made.set_result((content, Checks()))
     return made
 
 
 def _lowered(compile: Compile, functions: Sequence[tirx.PrimFunc], path: Path) -> tuple[Callable[[], bytes], Checks]:
-    """Returns what makes the content of a file of these functions, and the checks in it."""
-    with data_dependent_checks() as checks:
+    """Lower functions; return a function that generates the content of their file, and their checks."""
+    with collected_checks() as checks:
         return compile(functions, path), checks
 
 
 def bound_to_target(module: tvm.IRModule, target: Target) -> tvm.IRModule:
-    """Returns functions that name the target that they are for."""
+    """Return functions with the attribute of their target."""
     machine = target.to_tvm()
     return tirx.transform.BindTarget(machine.with_host(machine.host or machine))(module)
 
 
 def host_functions(module: tvm.IRModule) -> tvm.IRModule:
-    """Returns the functions that the host runs, which are all."""
+    """Return the functions that run on the host, which are all."""
     return split_host_device_mods(module)[0]
 
 
 def llvm_module(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
-    """Returns functions, whose calls are instructions of LLVM or functions of C, as a module of LLVM."""
+    """Return lowered functions as an LLVM module."""
     machine = target.to_tvm()
     with options_of(target):
         return tir_to_runtime(module, {}, machine.host or machine)
 
 
 def file_content(module: tvm.runtime.Module, target: Target, path: Path) -> bytes:
-    """Returns a module of LLVM as the content of a file, which is written to `path` and removed."""
+    """Return the content of a file of an LLVM module, which is written to `path` and removed."""
     with temporary_errors(), options_of(target):
         made = _rewritten(module, target.vectors.scale, path)
         with _in_memory(path):
@@ -263,9 +261,9 @@ def file_content(module: tvm.runtime.Module, target: Target, path: Path) -> byte
 
 @contextmanager
 def _in_memory(path: Path) -> Iterator[None]:
-    """Makes the path of a file that does not exist a link to memory, where the system can; removes it in the end.
+    """Make `path` a link to a file in memory, on systems that have these, and remove it at the end.
 
-    LLVM ends the process where the disk is full.
+    LLVM would end the process if the disk were full.
     """
     memory = os.memfd_create(path.name) if sys.platform == "linux" and os.path.isdir("/proc/self/fd") else None
     try:
@@ -279,21 +277,22 @@ def _in_memory(path: Path) -> Iterator[None]:
 
 
 _ATTRIBUTES = '"target-cpu"='
-"""What attributes of functions that TVM makes for LLVM hold, and nothing else does."""
+"""The attributes of functions that TVM writes for LLVM contain this text, and nothing else does."""
 
 _SHORT = 100_000
-"""Characters of a module that are read sooner than LLVM compiles conversions that the module does not need."""
+"""Characters of a module up to which parsing it is faster than compiling conversions that it does not need."""
 
 
 def _rewritten(module: tvm.runtime.Module, scale: int, path: Path) -> tvm.runtime.Module:
-    """Returns the same code as LLVM shall have it, which TVM cannot write.
+    """Return a module with changes that TVM cannot express.
 
-    Scalable vectors have a length: LLVM then keeps fixed vectors that are longer than NEON's in scalable registers.
-    Objects have no conversions of fp16 that nothing calls.
+    Scalable vectors get a known length, so that LLVM keeps fixed vectors that are longer than NEON's in scalable
+    registers. Unused fp16 conversions are dropped.
 
     Args:
-        scale: times 128 bits, of scalable vectors; 0 for machines without them.
-        path: of the file of code; another one is written next to it, and removed again.
+        module: of LLVM.
+        scale: length of scalable vectors in units of 128 bits; 0 for machines without them.
+        path: of the object file; another file is written next to it, and removed.
     """
     if not scale and path.suffix != ".o":
         return module

@@ -41,7 +41,7 @@ _LOWERING = "llvm.FLowerIntrinsic"
 
 
 def _scalar(expr: tirx.Expr) -> tuple[str, int]:
-    """Returns the type of one lane, and how many there are."""
+    """Return the type of one lane, and the number of lanes."""
     dtype = tvm.DataType(str(expr.expr_ty().dtype))
     return str(dtype).partition("x")[0], int(dtype.lanes)
 
@@ -55,7 +55,7 @@ def _suffix(code: str, lanes: int) -> str:
 
 
 def insert_rounding_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function in vectors whose products and quotients are rounded before anything is done with them."""
+    """Return a vectorized function in which products and quotients are rounded before they are used."""
 
     def fenced(expr: tirx.Mul | tirx.Div) -> tirx.Expr:
         scalar, lanes = _scalar(expr)
@@ -68,13 +68,13 @@ def insert_rounding_fences(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _is_negation(expr: tirx.Mul | tirx.Div) -> bool:
-    """Whether it is times -1, of which nothing is rounded: see `passes/legalize/ieee_differences.py`."""
+    """Return whether it is a multiplication by -1, which is exact: see `passes/legalize/ieee_differences.py`."""
     factor = expr.b.value if isinstance(expr.b, tirx.Broadcast) else expr.b
     return isinstance(expr, tirx.Mul) and isinstance(factor, tirx.FloatImm) and factor.value == -1
 
 
 def define_integer_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function in vectors whose conversions to integers are defined for all floats."""
+    """Return a vectorized function whose conversions to integers are defined for all floats."""
 
     def saturated(cast: tirx.Cast) -> tirx.Expr:
         (scalar, lanes), (source, _) = _scalar(cast), _scalar(cast.value)
@@ -89,12 +89,12 @@ def define_integer_conversions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def use_portable_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function in vectors without functions of a C library for float32 and float16.
+    """Return a vectorized function without functions of the C library for float32 and float16.
 
     y[i] = sin(x[i])     →     a[0] = … x[i] …; b[0] = … a[0] …; y[i] = … b[0] …
 
-    What they are computed by comes before the statement that they are in. Where that reads memory under a condition,
-    what comes before does, too.
+    Intermediate values are computed before the statement that has the call. If the call is under a condition, so are
+    loads for these values.
     """
     if not _functions_in(func.body):
         return func
@@ -129,10 +129,12 @@ def use_portable_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _portable(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> tirx.Expr:
-    """Returns an expression without functions of a C library.
+    """Return an expression without functions of the C library.
 
     Args:
-        conditions: under which it is computed; without functions.
+        expr: the expression.
+        keep: holds intermediate values.
+        conditions: under which the expression is evaluated; without calls of functions.
     """
 
     def change(part: tirx.Expr) -> tirx.Expr:
@@ -161,14 +163,16 @@ def _portable(expr: tirx.Expr, keep: Kept, conditions: Sequence[tirx.Expr]) -> t
 
 
 def _under(conditions: Sequence[tirx.Expr], value: tirx.Expr) -> tirx.Expr:
-    """Returns a value where these conditions hold, of which each holds where the next ones do; else 0."""
+    """Return a value where all conditions hold, else 0; each condition is evaluated only where the following ones
+    hold.
+    """
     for condition in conditions:
         value = tirx.if_then_else(condition, value, tirx.const(0, str(value.expr_ty().dtype)))
     return value
 
 
 def _functions_in(node: tirx.Stmt | tirx.Expr) -> list[str]:
-    """Returns the names of functions of a C library that are called in statements or an expression."""
+    """Return the names of functions of the C library that statements or an expression call."""
     found: list[str] = []
 
     def look(call: tvm.ir.Call) -> None:
@@ -180,10 +184,10 @@ def _functions_in(node: tirx.Stmt | tirx.Expr) -> list[str]:
 
 
 def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
-    """Rejects functions whose results depend on the C library.
+    """Check that results do not depend on the C library.
 
     Raises:
-        CompileError: one has.
+        CompileError: a function calls it.
     """
 
     found: dict[tuple[str, str], None] = {}
@@ -206,7 +210,7 @@ def check_functions(funcs: Iterable[tirx.PrimFunc]) -> None:
 
 
 def _name(call: tvm.ir.Call) -> str:
-    """Returns the name of the function without C's suffix for float32."""
+    """Return the name of a function without C's suffix for float32."""
     name = str(getattr(call.op, "name", "")).removeprefix("tirx.").removeprefix("prim.")  # the binary logarithm's
     if name != "call_pure_extern":
         return name
@@ -219,5 +223,5 @@ def _operands(call: tvm.ir.Call) -> list[tirx.Expr]:
 
 
 def _is_function(call: tvm.ir.Call) -> bool:
-    """Whether it calls a function of a C library, of floats."""
+    """Return whether a call is of a float function of the C library."""
     return _name(call) in _OF_LIBRARIES and _scalar(call)[0] in _FLOATS

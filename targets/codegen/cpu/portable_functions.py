@@ -1,11 +1,11 @@
 """Computes float32 elementary functions with +, ×, ÷ and √ of float64 only.
 
-These are rounded alike on all processors, and so are the results, whose error is hardly more than the last rounding:
-half a ULP. Vectors stay vectors; there are no branches and no tables. Series are Taylor's, to where
-what is left out is below 1e-11 of the result.
+These operations are rounded alike on all processors, and so the results are the same, with an error of little more than
+half a ULP. Vectors remain vectors; there are no branches and no tables. Taylor series are truncated where the remainder
+is below 1e-11 of the result.
 
-What is read more than once is kept in a buffer, which LLVM makes a register of. TVM substitutes the value of a name for
-the name wherever it is read, and values of values that are read twice grow, for seconds.
+Values that are read more than once are kept in buffers, which LLVM promotes to registers. TVM would substitute
+let-bound values at each use, and expressions would grow exponentially.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LN2_HIGH, _LN2_LOW = (
     float.fromhex("0x1.a39ef35793c76p-33"),
 )  # n times the first is exact
 _ROUNDING = 1.5 * 2**52
-"""A number below 2⁵¹ plus this one is rounded to a whole one, which is in the last bits of the sum."""
+"""The sum of a number below 2⁵¹ and this one is rounded to an integer, which is in the low bits of the sum."""
 _ROUNDING_BITS = 0x4338000000000000
 _ONE_BITS = 1023 << 52
 _ROOT_OF_HALF = 0x3FE6A09E667F3BCD  # the bits of √½
@@ -45,11 +45,11 @@ _TWO_OVER_PI = (
 )  # fmt: skip
 """The digits of 2/π behind the point, 24 bits each,"""
 _DIGITS = 5
-"""and how many follow each other for one number."""
+"""The number of consecutive digits that are used for one argument."""
 
 
 _Function = Callable[..., tirx.Expr]
-"""Of what keeps values, and of operands."""
+"""A function of the keeper of values and of operands."""
 
 
 def _lanes(x: tirx.Expr) -> int:
@@ -62,7 +62,7 @@ def _type(x: tirx.Expr, scalar: str) -> str:
 
 
 def _like(x: tirx.Expr, value: float, scalar: str = "float64") -> tirx.Expr:
-    """Returns a constant with as many lanes as `x`."""
+    """Return a constant with as many lanes as `x`."""
     constant = tirx.const(value, scalar)
     return tirx.Broadcast(constant, _lanes(x)) if _lanes(x) > 1 else constant
 
@@ -80,7 +80,7 @@ class Kept:
     """Values that are computed once, each in a buffer of its own.
 
     Attributes:
-        statements: which allocate the buffers and store the values, in order.
+        statements: that allocate the buffers and store the values, in order.
     """
 
     statements: list[tirx.Stmt] = field(default_factory=list)

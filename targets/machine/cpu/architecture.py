@@ -16,20 +16,20 @@ class Vectors:
     """The vector registers of a machine.
 
     Attributes:
-        bytes: width of one.
-        registers: how many there are.
+        bytes: width of a register.
+        registers: number of registers.
         fused: whether one instruction multiplies and adds.
-        by_lane: whether it multiplies a vector by any one lane of another.
-        by_scalar: whether it multiplies a vector by a number from a register that is none of vectors.
-        long_products: whether one instruction multiplies vectors of bytes to numbers of 16 bits, and one adds these to
-            numbers of 32.
-        group: physical registers that one of these is made of (LMUL of RISC-V).
-        scale: the length, in units of 128 bits, that code is made for where the instruction set leaves it open (SVE); 0
-            elsewhere.
-        kept_registers: of the registers, those that hold sums, their operands, and what is read behind their loop;
-            where these need more, sums are spilled in each iteration. 0 if what is read behind takes none.
-        narrows_sums: whether sums are of integers that may become bytes, and LLVM narrows single vectors lane by lane
-            (`Quirks.converts_lane_by_lane`).
+        by_lane: whether it can multiply a vector by any one lane of another.
+        by_scalar: whether it can multiply a vector by a scalar register.
+        long_products: whether one instruction multiplies vectors of bytes to 16-bit integers, and one accumulates these
+            in 32-bit integers.
+        group: the number of physical registers in each of these (LMUL of RISC-V).
+        scale: the vector length for which code is generated, in units of 128 bits, if the instruction set does not fix
+            it (SVE); else 0.
+        kept_registers: the number of registers for accumulators, their operands, and values that are read after the
+            loop; beyond it, accumulators are spilled in each iteration. 0 if values after the loop take none.
+        narrows_sums: whether accumulators are integers that may be converted to bytes, and LLVM converts single
+            vectors lane by lane (`Quirks.converts_lane_by_lane`).
         are_scalars: whether the machine has no vectors: each of these is four scalar registers.
     """
 
@@ -46,14 +46,14 @@ class Vectors:
     are_scalars: bool = False
 
     def grouped(self, size: int) -> Vectors:
-        """Returns vectors of `size` bytes, where they are groups of registers: more smaller or fewer larger ones."""
+        """Return vectors of `size` bytes, if registers can be grouped: more smaller or fewer larger ones."""
         group = min(max(1, self.group * size // self.bytes), _LARGEST_GROUP)
         registers = self.registers * self.group // group
         return replace(self, bytes=self.bytes // self.group * group, registers=registers, group=group)
 
 
 _LARGEST_GROUP = 8
-"""Registers that an instruction of RISC-V takes for one, at most (LMUL)."""
+"""Maximum registers that a RISC-V instruction can group (LMUL)."""
 
 
 @dataclass(frozen=True)
@@ -66,30 +66,30 @@ class VectorExtension:
 
 @dataclass(frozen=True)
 class Architecture:
-    """An instruction set.
+    """An instruction set architecture.
 
     Attributes:
-        name: zig's name of it, the first part of its targets.
-        llvm: LLVM's name of it, the first part of its triples.
-        spellings: what users may write instead, a regular expression.
-        cpu: LLVM's name of the processor that every other one is an extension of.
-        attributes: features that LLVM's processor of that name lacks, and every system has.
-        required: features without which nothing here works.
-        extensions: the widest first; the last one needs nothing.
-        checked: features that generated code may use beyond the baseline: those that make code faster, and that the
-            runtime can look for on the systems of this kind of machine. All others are switched off.
-        tiles: features of a unit that multiplies matrices, which only some kernels use: libraries with such kernels
-            look for these too. The system must give leave to use it, which only Linux is asked for.
-        tuning: LLVM's names, a regular expression, of what are no instructions of their own: which ones are fast on a
+        name: zig's name, the first part of its targets.
+        llvm: LLVM's name, the first part of its triples.
+        spellings: other names that users may write, a regular expression.
+        cpu: LLVM's name of the baseline processor.
+        attributes: features that LLVM's processor of that name lacks, but every system has.
+        required: features without which libraries do not work.
+        extensions: vector extensions, the widest first; the last one needs no features.
+        checked: features beyond the baseline that generated code may use: those that make code faster, and that the
+            runtime can detect on the systems of this architecture. All others are switched off.
+        tiles: features of a matrix unit, which only some kernels use: libraries with such kernels check these as well.
+            The system has to permit its use, which only Linux is asked for.
+        tuning: LLVM features, a regular expression, that are not instructions: those for fast instructions of a
             processor, and versions of the instruction set, whose features have names of their own.
         pointer_bits: size of a pointer, and of C's size_t.
-        abi: LLVM's name of the calling convention, where it must be stated.
+        abi: LLVM's name of the calling convention, if it must be given.
         hosted: whether its machines have an operating system; those without one are microcontrollers.
-        lengths: vector lengths that code may be made for, by names that LLVM does not know, each with processors, by
-            LLVM's names, that all have it. Such code runs with no other length.
-        cpuinfo: how Linux' /proc/cpuinfo calls features that it does not call as LLVM does; none if it is not read.
-        own: features that LLVM does not know, each with the one that it does, and that the code for it needs.
-        includes: features of which code uses no instructions but those of an older one that they include.
+        lengths: vector lengths for which code can be generated, by names that LLVM does not know, each with LLVM's
+            names of processors that all have it. Such code runs with no other length.
+        cpuinfo: names of features in Linux' /proc/cpuinfo that differ from LLVM's; empty if that is not read.
+        own: features that LLVM does not know, each with the LLVM feature that the code for it needs.
+        includes: features whose code uses only instructions of an older feature that they include.
     """
 
     name: str
@@ -115,13 +115,12 @@ class Architecture:
         return next(e.vectors for e in self.extensions if set(e.features) <= features)
 
     def known_to_llvm(self, features: Iterable[str]) -> tuple[str, ...]:
-        """Returns those of a target's features that LLVM knows: all but lengths of vectors, and our own."""
+        """Return the features of a target that LLVM knows: all but vector lengths and our own."""
         return tuple(feature for feature in features if feature not in {*self.lengths, *self.own})
 
 
 RISCV_LENGTHS = (1024, 512, 256, 128)
-"""Bits that scalable vectors of RISC-V have at least, the longest first: code for a fixed length runs on longer ones
-too."""
+"""Minimum bits of RISC-V's scalable vectors, the longest first: code for a fixed length also runs on longer vectors."""
 
 # Instructions take groups of registers for one, as many as hold a line of a cache: fewer instructions, which take as
 # many cycles.
@@ -312,10 +311,10 @@ ARCHITECTURES = (
 
 
 def architecture_of(triple: str) -> Architecture:
-    """Returns the architecture that LLVM's `triple` begins with.
+    """Return the architecture of an LLVM triple.
 
     Raises:
-        CompileError: none that is known.
+        CompileError: it is unknown.
     """
     first = triple.partition("-")[0]
     for architecture in ARCHITECTURES:

@@ -32,7 +32,9 @@ def own_triple(name: str) -> str:
 
 
 def hidden_features(triple: str, cpu: str) -> tuple[str, ...]:
-    """Returns attributes against features of the CPU's model that this machine does not show, as under a hypervisor."""
+    """Return attributes that switch off features of the CPU model that this machine does not have, as under a
+    hypervisor.
+    """
     architecture = architecture_of(triple)
     if not architecture.cpuinfo:
         return ()
@@ -54,7 +56,7 @@ _OWN_LENGTH = Path("/proc/sys/abi/sve_default_vector_length")
 
 
 def own_vector_length(triple: str) -> tuple[str, ...]:
-    """Returns attributes for the vector length of this machine."""
+    """Return the attributes for the vector length of this machine."""
     try:
         own = f"sve{8 * int(_OWN_LENGTH.read_text())}"
     except (OSError, ValueError):

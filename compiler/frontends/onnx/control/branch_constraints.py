@@ -24,7 +24,7 @@ from nnefc.symbolic.dims import (
     Size,
     dynamic_variables,
     expression,
-    is_unbounded_data_dependent,
+    is_data_dependent_dimension,
     may_exceed,
     narrower_ranges,
     range_of,
@@ -214,7 +214,7 @@ class _Reader:
 
     def __init__(self, found: Refined) -> None:
         self._found = found
-        self._known = {str(var.name): var for var in dynamic_variables() if not is_unbounded_data_dependent(var)}
+        self._known = {str(var.name): var for var in dynamic_variables() if not is_data_dependent_dimension(var)}
         if not self._known.keys() >= found.names:
             raise found  # one of them is data-dependent
         self.contrary: list[str] = []

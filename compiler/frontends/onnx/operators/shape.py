@@ -62,8 +62,8 @@ from nnefc.symbolic.dims import (
     ceil_div,
     expression,
     greatest,
+    is_data_dependent_dimension,
     is_known,
-    is_unbounded_data_dependent,
     known_less,
     may_exceed,
     minimum,
@@ -349,7 +349,7 @@ def _expand(ctx: Context, node: Node) -> Any:
 
 def _expanded(ctx: Context, size: Dimension, own: Dimension) -> Dimension:
     """Return the size of a dimension of size `own` that is expanded to `size`, which may be data-dependent."""
-    is_from_data = any(map(is_unbounded_data_dependent, variables(expression(size))))
+    is_from_data = any(map(is_data_dependent_dimension, variables(expression(size))))
     if own in (1, size) or not is_from_data:
         return broadcast_shapes((size,), (own,))[0]
     return expanded_size(ctx.emitter, size, own)

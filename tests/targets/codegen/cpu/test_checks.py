@@ -8,7 +8,7 @@ import tvm
 from tir_programs import function
 from tvm import tirx
 
-from nnefc.targets.codegen.cpu.checks import Checks, data_dependent_checks, insert_checks
+from nnefc.targets.codegen.cpu.checks import Checks, collected_checks, insert_checks
 
 TARGET = tvm.target.Target("llvm")
 
@@ -17,7 +17,7 @@ def checked(text: str) -> tuple[tirx.PrimFunc, Checks]:
     """A kernel as it becomes code, with checks, and how many it has."""
     func = function(text).with_attrs({"target": TARGET, "global_symbol": "nnefc_kernel_k"})
     vectors = tirx.transform.VectorizeLoop(True)(tvm.IRModule({"main": func}))["main"]
-    with data_dependent_checks() as counts:
+    with collected_checks() as counts:
         made = insert_checks(vectors)
     return made.without_attr("target").without_attr("global_symbol"), counts
 
