@@ -206,6 +206,41 @@ def test_the_parts_of_one_backend_do_not_know_those_of_another() -> None:
     assert mixed == []
 
 
+FOR_EVERY_GPU = ("passes/schedule/gpu", "passes/tir/gpu", "targets/machine/gpu")
+OF_ONE_BACKEND = re.compile(r"cuda|ptx|nvidia|ldmatrix|mma\.sync|wgmma|tcgen05|cp\.async|__\w+_sync", re.IGNORECASE)
+
+
+def test_what_holds_for_every_gpu_imports_no_backend() -> None:
+    own = tuple(f"nnefc.{folder.replace('/', '.')}" for folder in FOR_EVERY_GPU)
+    modules = {module: others for module, others in graph().items() if module.startswith(own)}
+    assert {module.rpartition(".")[0] for module in modules} >= set(own)
+    assert [(module, other) for module, others in modules.items() for other in others if "cuda" in other] == []
+
+
+@pytest.mark.parametrize("folder", FOR_EVERY_GPU)
+def test_what_holds_for_every_gpu_names_no_backend_and_no_instruction(folder: str) -> None:
+    """Docstrings and comments of descriptions name the sources of their numbers, so that only their code is read."""
+    named = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        read = without_docstrings(text) if folder == "targets/machine/gpu" else text
+        named[path.name] = OF_ONE_BACKEND.findall(read)
+    assert {name: words for name, words in named.items() if words} == {}
+
+
+def without_docstrings(text: str) -> str:
+    """The code of a module alone; `ast` leaves out comments."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [each for each in node.body if not is_text(each)] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
 BUILDERS = re.compile(r"tvm\.(te|tir|tirx|s_tir|topi|script|relax\.op)\b")
 EXCEPTIONS = {
     "nnefc/frontends/onnx/gradient.py": "adds up the target, whose derivative Relax then takes",

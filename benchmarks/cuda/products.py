@@ -30,7 +30,7 @@ from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.warp_tiles import BulkTile, TensorMemoryTile, WarpgroupTile
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.symbolic.dims import size_hint
-from nnefc.targets.machine.cuda.gpus import Gpu
+from nnefc.targets.machine.gpu.description import Gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]

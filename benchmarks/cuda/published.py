@@ -25,7 +25,9 @@ import click
 
 from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, WarpgroupTile, bulk_tiles, warpgroup_tiles
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
-from nnefc.targets.machine.cuda.gpus import GPUS, Gpu
+from nnefc.targets.machine.cuda.capabilities import capability_of
+from nnefc.targets.machine.gpu.description import Gpu
+from nnefc.targets.machine.gpu.devices import GPUS
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
@@ -196,11 +198,11 @@ class Compared:
 
 def chosen_tiling(measured: Measured, gpu: Gpu) -> Tiling:
     """Returns the tile and the slices of the depth that the compiler would take for a device."""
-    of_bytes, capability = measured.source.dtype == "float8", gpu.capability
+    of_bytes, architecture = measured.source.dtype == "float8", gpu.architecture
     tiles: tuple[AnyTile, ...] = BYTE_TILES if of_bytes else COPIED_TILES
-    if capability.has_warpgroup_products:
+    if capability_of(gpu).has_warpgroup_products:
         size = 2 - of_bytes
-        tiles = (*tiles, *warpgroup_tiles(capability, size), *bulk_tiles(capability, size))
+        tiles = (*tiles, *warpgroup_tiles(architecture, size), *bulk_tiles(architecture, size))
     return choose_tiling(1, measured.rows, measured.columns, measured.depth, gpu, tiles, measured.moved_bytes)
 
 
@@ -213,13 +215,14 @@ def compare(measured: Measured) -> Compared:
     tiling = chosen_tiling(measured, gpu)
     tile = measured.tile or (tiling.tile.rows, tiling.tile.columns)
     blocks = math.ceil(rows / tile[0]) * math.ceil(columns / tile[1]) * (1 if measured.tile else tiling.slices)
-    has_warpgroups = gpu.capability.has_warpgroup_products and (
+    has_warpgroups = capability_of(gpu).has_warpgroup_products and (
         measured.tile is not None or isinstance(tiling.tile, WarpgroupTile)
     )
     multiply_adds = float(rows * columns * depth)
     work = Work(multiply_adds, measured.moved_bytes, True, has_warpgroups, False, 2 - of_bytes, of_bytes, None)
     found = predict(source.library, work, blocks, 1, gpu)
-    best = predict(source.library, replace(work, has_warpgroups=gpu.capability.has_warpgroup_products), blocks, 1, gpu)
+    has_warpgroups = capability_of(gpu).has_warpgroup_products
+    best = predict(source.library, replace(work, has_warpgroups=has_warpgroups), blocks, 1, gpu)
     per_us = gpu.clock_ghz * 1e3
     launched = [(cycles + gpu.launch_cycles) / per_us for cycles in (found.cycles, tiling.cycles(gpu))]
     return Compared(measured, tile, best.roofline / per_us, *launched)
@@ -264,8 +267,9 @@ _ABOUT = [
     "(*roofline*) and with blocks divided among processors and a launch (*balanced*), and by the",
     "[model that chooses tiles](../../passes/schedule/gpu/contractions/tiling.py), with a launch (*tile model*).",
     "Numbers are predicted by measured time: below 1, the model is too fast. Devices are those of",
-    "[`gpus.py`](../../targets/machine/cuda/gpus.py) at their highest regular clock, which a device at its power limit",
-    "does not keep; H800 is taken to be an H100. A launch is predicted as one of a graph, and measured from the host.",
+    "[`devices.py`](../../targets/machine/gpu/devices.py) at their highest regular clock, which a device at its power",
+    "limit does not keep; H800 is taken to be an H100. A launch is predicted as one of a graph, and measured from the",
+    "host.",
 ]
 
 

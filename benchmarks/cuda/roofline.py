@@ -27,8 +27,9 @@ from nnefc.symbolic.dims import size_hint
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage
 from nnefc.targets.codegen.cuda.kernels import Launch
-from nnefc.targets.machine.cuda.gpus import WARP, Gpu, default_gpu
+from nnefc.targets.machine.cuda.capabilities import default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import WARP, Gpu
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
@@ -46,7 +47,7 @@ _ABOUT = [
     "No GPU was used, and nothing was timed. Each launch is predicted by a roofline model, which",
     "[`roofline_model.py`](../cuda/roofline_model.py) states, from the sizes of its buffers, its multiply-adds, the",
     "instructions of its main loop in the machine code, and the device of",
-    "[`gpus.py`](../../targets/machine/cuda/gpus.py) that the code is tuned for. Networks are in `fp16`, or",
+    "[`devices.py`](../../targets/machine/gpu/devices.py) that the code is tuned for. Networks are in `fp16`, or",
     "quantized where their name ends in `:int8`. *Roofline* is the larger of memory and products, *share* that part",
     "of the prediction. The model leaves out waiting within a launch, so predictions are lower bounds:",
     "[published times](cuda_published.md) of products are longer.",
@@ -72,7 +73,7 @@ def prediction_of(launch: Launch, work: Work, usage: Usage | None, gpu: Gpu) -> 
 
 def resident_blocks(launch: Launch, threads: int, usage: Usage | None, gpu: Gpu) -> int:
     """Returns how many blocks of a launch a processor has room for."""
-    limits = gpu.capability
+    limits = gpu.architecture
     warps = -(-threads // WARP)
     by_threads = limits.threads_per_processor // (warps * WARP)
     if usage is None:

@@ -1,7 +1,7 @@
 """The roofline model of launches on a GPU.
 
 It is Williams' ("Roofline: an insightful visual performance model", 2009), of a launch on a device of
-`targets/machine/cuda/gpus.py`:
+`targets/machine/gpu/devices.py`:
 
     memory     its buffers, each read or written once, at the bandwidth of the device's memory
     products   its multiply-adds, at the rate of tensor cores for `tcgen05.mma`, `wgmma` or `mma.sync` where the kernel
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from machine_code import Loop
 
-from nnefc.targets.machine.cuda.gpus import SCHEDULERS, Gpu
+from nnefc.targets.machine.gpu.description import SCHEDULERS, Gpu
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Work:
 def predict(kernel: str, work: Work, blocks: int, resident: int, gpu: Gpu) -> Prediction:
     """Predicts a launch of so many blocks on a device."""
     gpu = gpu.for_float8 if work.has_float8 else gpu
-    rate = gpu.tensor_core_rate(work.element_bytes) if work.has_matrices else gpu.capability.multiply_adds
+    rate = gpu.tensor_core_rate(work.element_bytes) if work.has_matrices else gpu.architecture.multiply_adds
     rate = gpu.warpgroup_multiply_adds * 2 / work.element_bytes if work.has_warpgroups else rate
     rate = gpu.tensor_memory_multiply_adds * 2 / work.element_bytes if work.has_tensor_memory else rate
     issue = 0.0

@@ -43,8 +43,8 @@ from nnefc.targets.codegen.cuda.kernels import (
 )
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, HostOperand, launches_source
 from nnefc.targets.codegen.cuda.sizes_in_memory import reads_counts, with_counts
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["CudaBackend", "make_backend"]
 

@@ -57,8 +57,8 @@ from nnefc.passes.tir.gpu.narrow_indices import narrow_index_types
 from nnefc.passes.tir.tvm_workarounds.float64_literals import write_float64_literals
 from nnefc.passes.tir.tvm_workarounds.shifted_remainders import split_shifted_modulo
 from nnefc.targets.machine.cpu.target import FLOAT16_TYPES
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["COMPUTATIONS", "PASSES", "CudaSettings", "host_symbol"]
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from nnefc.backends import cuda
 from nnefc.passes.schedule.gpu.fallback import FallbackRule
 from nnefc.targets.codegen.cuda.code import CudaCode
-from nnefc.targets.machine.cuda.gpus import default_gpu
+from nnefc.targets.machine.cuda.capabilities import default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 Tensor = tuple[str, int, list[int]]

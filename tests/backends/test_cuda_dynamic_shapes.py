@@ -29,7 +29,7 @@ from nnefc.symbolic.dims import Range
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.description.library import DEVICES
 from nnefc.targets.machine.cpu.parsing import parse_target
-from nnefc.targets.machine.cuda.gpus import default_gpu
+from nnefc.targets.machine.cuda.capabilities import default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 
 QUICK = (

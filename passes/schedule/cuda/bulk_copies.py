@@ -22,14 +22,15 @@ from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.tensor_maps import TensorMap
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, number, size_of_index
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import ceil_div, is_known, is_size, known_less, may_exceed
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, SPECIFIC_FEATURES, WARP, WARPGROUP_INSTRUCTION
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES, WARPGROUP_INSTRUCTION
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
 
 __all__ = [
     "BoxedOperand",

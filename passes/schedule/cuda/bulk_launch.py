@@ -36,19 +36,19 @@ from nnefc.passes.schedule.cuda.bulk_copies import (
 )
 from nnefc.passes.schedule.cuda.filter_boxes import filters_of
 from nnefc.passes.schedule.cuda.pixel_boxes import Pixels, Rectangles
+from nnefc.passes.schedule.cuda.swizzled_tile import RowTile, SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, as_multiplied
 from nnefc.passes.schedule.cuda.warp_tiles import BulkTile
 from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch, WarpgroupLaunch
 from nnefc.passes.schedule.cuda.warpgroup_matrices import wait_for_products
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import RowTile, SwizzledTile
 from nnefc.passes.schedule.gpu.contractions.tiled_launch import OperandTiles
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
 from nnefc.passes.schedule.gpu.nest import load, sequence, synchronize
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import EIGHT_BITS
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARP
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
 
 __all__ = ["BULK_LAUNCHES", "BulkLaunch", "are_boxed", "pixels_of"]
 

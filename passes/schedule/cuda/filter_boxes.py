@@ -14,13 +14,14 @@ from tvm import tirx
 from tvm.ir.expr import TensorLoad
 
 from nnefc.ir.tensor_maps import TensorMap
+from nnefc.passes.schedule.cuda.swizzled_tile import RowTile
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import RowTile
 from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, linear_strides, number
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import is_known
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MAX_BOX
+from nnefc.targets.machine.cuda.capabilities import MAX_BOX
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["Filters", "filters_of"]
 

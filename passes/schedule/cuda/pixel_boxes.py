@@ -24,17 +24,18 @@ from tvm import tirx
 from tvm.ir.expr import Call, TensorLoad
 
 from nnefc.ir.tensor_maps import TensorMap
+from nnefc.passes.schedule.cuda.swizzled_tile import RowTile
 from nnefc.passes.schedule.cuda.tensor_coordinates import Affine, coordinates_of
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, as_multiplied
 from nnefc.passes.schedule.gpu.axes import Axes
 from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProducts, simplify_indices
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import RowTile
 from nnefc.passes.schedule.gpu.nest import Nest, load
 from nnefc.passes.tir.common.expressions import is_number, number, substituted
 from nnefc.passes.tir.common.shapes import Size, sizes_of
 from nnefc.support.element_types import EIGHT_BITS, element_bytes
 from nnefc.symbolic.dims import ceil_div, is_known
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MAX_BOX, MAX_BOX_STEP
+from nnefc.targets.machine.cuda.capabilities import MAX_BOX, MAX_BOX_STEP
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["Pixels", "Rectangles"]
 

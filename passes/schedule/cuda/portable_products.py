@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.warp_matrices import ELEMENTS, SUMS
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS
+from nnefc.targets.machine.cuda.capabilities import MATRIX_INSTRUCTIONS
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["ProductTypes", "c_type", "portable_product"]
 

@@ -32,6 +32,7 @@ from tvm.backend.cuda.op import cuda_func_call
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed, pixels_of
 from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
 from nnefc.passes.schedule.cuda.tensor_memory_launch import TENSOR_MEMORY_LAUNCHES
 from nnefc.passes.schedule.cuda.warp_matrices import byte_multiplier, multiplier, read_matrices
@@ -55,7 +56,6 @@ from nnefc.passes.schedule.gpu.contractions.operand_fetch import is_loaded
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile, PositionTile, lanes_along, lies_along_depth
 from nnefc.passes.schedule.gpu.contractions.packed_fetch import unpacked_tile
 from nnefc.passes.schedule.gpu.contractions.packed_vectors import packing_of
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.contractions.tiled_launch import OperandTiles, tiled
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.passes.schedule.gpu.nest import load, sequence, store
@@ -63,8 +63,9 @@ from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import BYTES, EIGHT_BITS, FLOAT8, element_bytes
 from nnefc.symbolic.dims import bounds, is_known, may_exceed, size_hint
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, MATRIX_INSTRUCTIONS, WARP, Gpu
+from nnefc.targets.machine.cuda.capabilities import MATRIX_INSTRUCTIONS
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP, Gpu
 
 __all__ = ["TensorCoreRule", "copied_byte_tiles", "copied_tiles", "is_faster"]
 
@@ -172,13 +173,13 @@ def _type_of(operand: Factor) -> str:
 
 def copied_tiles(target: CudaTarget) -> Sequence[AnyTile]:
     """Returns the tiles of 16-bit floats that threads copy, for all instructions that the target has."""
-    return (*COPIED_TILES, *(warpgroup_tiles(target.gpu.capability) if target.has_warpgroup_products else ()))
+    return (*COPIED_TILES, *(warpgroup_tiles(target.gpu.architecture) if target.has_warpgroup_products else ()))
 
 
 def copied_byte_tiles(target: CudaTarget) -> Sequence[AnyTile]:
     """Returns the same of bytes."""
     has_warpgroups = target.has_warpgroup_products
-    return (*BYTE_TILES, *(warpgroup_tiles(target.gpu.capability, 1) if has_warpgroups else ()))
+    return (*BYTE_TILES, *(warpgroup_tiles(target.gpu.architecture, 1) if has_warpgroups else ()))
 
 
 def _unpacking_tiles(factors: Sequence[Factor], target: CudaTarget) -> Sequence[AnyTile]:
@@ -188,7 +189,7 @@ def _unpacking_tiles(factors: Sequence[Factor], target: CudaTarget) -> Sequence[
     for packed, other in (factors, reversed(factors)):
         packing = None if is_loaded(packed) else packing_of(packed, _LANES, _LANES, _LANES)
         if packing is not None and _are_copied((other,), COPIED_TILES, _BOTH_WAYS, target):
-            return unpacking_tiles(target.gpu.capability, packing.bits, unpacks_rows=packed is factors[0])
+            return unpacking_tiles(target.gpu.architecture, packing.bits, unpacks_rows=packed is factors[0])
     return ()
 
 
@@ -207,11 +208,11 @@ def _tiles_of_boxes(product: SumOfProducts, target: CudaTarget, element: str) ->
     if element == "float32" and _multiplied(product, EIGHT_BITS):
         return ()
     if target.has_warpgroup_products:
-        return bulk_tiles(target.gpu.capability, size)
+        return bulk_tiles(target.gpu.architecture, size)
     of_integers = product.accumulator == "int32"
     has_memory = target.has_tensor_memory_of_integers if of_integers else target.has_tensor_memory
     if has_memory and not may_exceed(1, product.depth.size):
-        return tensor_memory_tiles(target.gpu.capability, size)
+        return tensor_memory_tiles(target.gpu.architecture, size)
     return ()
 
 

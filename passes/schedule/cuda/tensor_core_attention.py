@@ -28,8 +28,9 @@ from nnefc.passes.schedule.gpu.attention.tiles import (
 )
 from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS, SHARED_BYTES_PER_CYCLE, WARP, Gpu
+from nnefc.targets.machine.cuda.capabilities import MATRIX_INSTRUCTIONS
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import SHARED_BYTES_PER_CYCLE, WARP, Gpu
 
 __all__ = ["TensorCoreAttentionRule"]
 
@@ -98,7 +99,7 @@ class _MatrixTile(AttentionTile):
         products = self.queries * self.keys * (self.size + self.width) / gpu.tensor_multiply_adds
         # A fragment of keys or values is read from shared memory for all queries of a warp.
         read = self.bytes_of_keys * self.threads / WARP / SHARED_BYTES_PER_CYCLE
-        powers = self.queries * self.keys * INSTRUCTIONS_OF_POWER / gpu.capability.multiply_adds
+        powers = self.queries * self.keys * INSTRUCTIONS_OF_POWER / gpu.architecture.multiply_adds
         return max(products, read) + powers
 
 

@@ -27,7 +27,7 @@ from nnefc.passes.schedule.gpu.contractions.write_back import VECTOR, write, wri
 from nnefc.passes.schedule.gpu.nest import buffer, load, sequence, store
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import EIGHT_BITS
-from nnefc.targets.machine.cuda.gpus import MATRIX_INSTRUCTIONS
+from nnefc.targets.machine.cuda.capabilities import MATRIX_INSTRUCTIONS
 
 __all__ = ["COLUMNS", "FLOATS", "ROWS", "TensorLaunch", "as_multiplied"]
 

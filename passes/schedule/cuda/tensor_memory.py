@@ -31,18 +31,17 @@ from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes, c_type, portable_product
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.nest import load
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.gpus import (
+from nnefc.targets.machine.cuda.capabilities import (
     CAPABILITIES,
-    LOAD_BYTES,
     MATRIX_INSTRUCTIONS,
     SPECIFIC_FEATURES,
     TENSOR_MEMORY_INSTRUCTION,
-    WARP,
 )
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
 
 __all__ = [
     "LOADED_COLUMNS",

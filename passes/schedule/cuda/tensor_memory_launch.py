@@ -22,6 +22,7 @@ from tvm import tirx
 from nnefc.passes.schedule.cuda.bulk_copies import initialize_barrier, wait_for_tile
 from nnefc.passes.schedule.cuda.bulk_launch import BulkLaunch
 from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS
 from nnefc.passes.schedule.cuda.tensor_memory import (
     LOADED_COLUMNS,
@@ -37,11 +38,10 @@ from nnefc.passes.schedule.cuda.tensor_memory import (
 from nnefc.passes.schedule.cuda.warp_tiles import TensorMemoryTile
 from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch
 from nnefc.passes.schedule.gpu.contractions.analysis import SumOfProducts
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
 from nnefc.passes.schedule.gpu.nest import load, sequence, store, synchronize
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.gpus import WARP
+from nnefc.targets.machine.gpu.description import WARP
 
 __all__ = ["TENSOR_MEMORY_LAUNCHES"]
 

@@ -10,19 +10,21 @@ from tvm import tirx
 
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.gpus import (
-    LOAD_BYTES,
+from nnefc.targets.machine.cuda.capabilities import (
     MATRIX_INSTRUCTIONS,
-    SCHEDULERS,
-    SHARED_BYTES_PER_CYCLE,
     TENSOR_MEMORY_COLUMNS,
     TENSOR_MEMORY_INSTRUCTION,
-    WARP,
     WARPGROUP,
     WARPGROUP_INSTRUCTION,
-    Capability,
-    Gpu,
     MatrixInstruction,
+)
+from nnefc.targets.machine.gpu.description import (
+    LOAD_BYTES,
+    SCHEDULERS,
+    SHARED_BYTES_PER_CYCLE,
+    WARP,
+    Architecture,
+    Gpu,
 )
 
 __all__ = [
@@ -118,7 +120,7 @@ class CopiedTile(WarpTile):
 
     def max_blocks(self, gpu: Gpu) -> int:
         """Returns how many blocks the shared memory of a processor has room for."""
-        return max(1, gpu.capability.shared_bytes_per_processor // self.shared_bytes)
+        return max(1, gpu.architecture.shared_bytes_per_processor // self.shared_bytes)
 
     def efficiency(self, gpu: Gpu) -> float:
         """Estimates the share of the peak: a copy is one instruction for 16 bytes."""
@@ -197,7 +199,7 @@ class WarpgroupTile(WarpTile):
 
     def max_blocks(self, gpu: Gpu) -> int:
         """Returns how many blocks the shared memory of a processor has room for."""
-        limits = gpu.capability
+        limits = gpu.architecture
         reserved = limits.shared_bytes_per_processor - limits.shared_bytes_per_block  # for each block, by the system
         return max(1, limits.shared_bytes_per_processor // (self.shared_bytes + self.static_bytes + reserved))
 
@@ -289,13 +291,13 @@ class BulkTile(WarpgroupTile):
         of_producer, of_consumers = self.registers_by_role
         return (self.producer * of_producer + self.threads * of_consumers) // self.launched_threads
 
-    def with_registers_by_role(self, capability: Capability) -> BulkTile | None:
+    def with_registers_by_role(self, architecture: Architecture) -> BulkTile | None:
         """Returns the tile with a producer that gives registers to the other threads; None if that is not enough."""
         warps = (self.threads + WARPGROUP) // WARP
-        share = _registers(capability, warps) // _REGISTERS_AT_ONCE * _REGISTERS_AT_ONCE
+        share = _registers(architecture, warps) // _REGISTERS_AT_ONCE * _REGISTERS_AT_ONCE
         spare = (share - _PRODUCER_REGISTERS) * WARPGROUP // self.threads
         taken = (share + spare) // _REGISTERS_AT_ONCE * _REGISTERS_AT_ONCE
-        if not self.registers <= taken <= capability.registers_per_thread:
+        if not self.registers <= taken <= architecture.registers_per_thread:
             return None
         return replace(self, registers_by_role=(_PRODUCER_REGISTERS, taken))
 
@@ -383,7 +385,7 @@ _TENSOR_MEMORY_TILES: Mapping[int, type[TensorMemoryTile]] = {
 }
 
 
-def warpgroup_tiles(capability: Capability, element_bytes: int = 2) -> tuple[WarpgroupTile, ...]:
+def warpgroup_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[WarpgroupTile, ...]:
     """Returns the tiles of warpgroups that the shared memory and the registers of a block have room for.
 
     Their columns are what makes grids of whole waves: from 64 to 256, in steps that 256 threads copy evenly.
@@ -391,41 +393,41 @@ def warpgroup_tiles(capability: Capability, element_bytes: int = 2) -> tuple[War
     Args:
         element_bytes: of the operands, 1 or 2.
     """
-    tiles = _tiles(_WARPGROUP_TILES[element_bytes], (4, 3), capability)
-    return tuple(tile for tile in tiles if _has_registers(tile, capability))
+    tiles = _tiles(_WARPGROUP_TILES[element_bytes], (4, 3), architecture)
+    return tuple(tile for tile in tiles if _has_registers(tile, architecture))
 
 
-def unpacking_tiles(capability: Capability, bits: int, unpacks_rows: bool) -> tuple[UnpackingTile, ...]:
+def unpacking_tiles(architecture: Architecture, bits: int, unpacks_rows: bool) -> tuple[UnpackingTile, ...]:
     """Returns the same for a product of which one operand is unpacked; arguments are :class:`UnpackingTile`'s."""
     tiles = (
         UnpackingTile(it.rows, it.columns, it.depth, it.warp_rows, it.warp_columns, it.stages, bits, unpacks_rows)
-        for it in _tiles(WarpgroupTile, (4, 3), capability)
+        for it in _tiles(WarpgroupTile, (4, 3), architecture)
     )
-    return tuple(tile for tile in tiles if _has_registers(tile, capability))
+    return tuple(tile for tile in tiles if _has_registers(tile, architecture))
 
 
-def bulk_tiles(capability: Capability, element_bytes: int = 2) -> tuple[BulkTile, ...]:
+def bulk_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[BulkTile, ...]:
     """Returns the same for bulk copies, which take no thread's time: more of them may be on their way.
 
     Args:
         element_bytes: of the operands, 1, 2 or 4.
     """
-    tiles = _tiles(_BULK_TILES[element_bytes], (8, 6, 4, 3), capability)
-    small = [tile for tile in tiles if _has_registers(tile, capability)]
-    large = [tile.with_registers_by_role(capability) for tile in tiles if not _has_registers(tile, capability)]
+    tiles = _tiles(_BULK_TILES[element_bytes], (8, 6, 4, 3), architecture)
+    small = [tile for tile in tiles if _has_registers(tile, architecture)]
+    large = [tile.with_registers_by_role(architecture) for tile in tiles if not _has_registers(tile, architecture)]
     return (*small, *(tile for tile in large if tile is not None))
 
 
-def tensor_memory_tiles(capability: Capability, element_bytes: int = 2) -> tuple[BulkTile, ...]:
+def tensor_memory_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[BulkTile, ...]:
     """Returns the tiles of bulk copies with sums in tensor memory."""
-    tiles = _tiles(_TENSOR_MEMORY_TILES[element_bytes], (8, 6, 4, 3), capability)
+    tiles = _tiles(_TENSOR_MEMORY_TILES[element_bytes], (8, 6, 4, 3), architecture)
     return tuple(tile for tile in tiles if tile.rows == TENSOR_MEMORY_INSTRUCTION.rows)
 
 
 _Tile = TypeVar("_Tile", bound=WarpgroupTile)
 
 
-def _tiles(tile_of: type[_Tile], numbers_of_stages: Sequence[int], capability: Capability) -> tuple[_Tile, ...]:
+def _tiles(tile_of: type[_Tile], numbers_of_stages: Sequence[int], architecture: Architecture) -> tuple[_Tile, ...]:
     """Returns the tiles that shared memory, and the registers of a thread, have room for."""
     depth = SHARED_BYTES_PER_CYCLE // tile_of.element_bytes  # the 128 bytes of a row of the widest swizzle
     shapes = [
@@ -438,8 +440,8 @@ def _tiles(tile_of: type[_Tile], numbers_of_stages: Sequence[int], capability: C
     return tuple(
         tile
         for tile in tiles
-        if tile.shared_bytes + tile.static_bytes <= capability.shared_bytes_per_block
-        and tile.sums <= (capability.registers_per_thread + 1) // 2  # the others are for copies and the epilogue
+        if tile.shared_bytes + tile.static_bytes <= architecture.shared_bytes_per_block
+        and tile.sums <= (architecture.registers_per_thread + 1) // 2  # the others are for copies and the epilogue
     )
 
 
@@ -447,13 +449,13 @@ _REGISTERS_AT_ONCE = 8  # that numbers of registers are multiples of
 _PRODUCER_REGISTERS = 40  # of a thread of a warpgroup that copies
 
 
-def _has_registers(tile: WarpgroupTile, capability: Capability) -> bool:
-    return tile.registers <= _registers(capability, tile.launched_threads // WARP)
+def _has_registers(tile: WarpgroupTile, architecture: Architecture) -> bool:
+    return tile.registers <= _registers(architecture, tile.launched_threads // WARP)
 
 
-def _registers(capability: Capability, warps: int) -> int:
+def _registers(architecture: Architecture, warps: int) -> int:
     """Returns the registers of a thread in a block of so many warps, of which each scheduler has its own."""
-    return capability.registers_per_processor // (SCHEDULERS * WARP * -(-warps // SCHEDULERS))
+    return architecture.registers_per_processor // (SCHEDULERS * WARP * -(-warps // SCHEDULERS))
 
 
 class _SingleTile(WarpTile):

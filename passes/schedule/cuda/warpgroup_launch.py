@@ -23,6 +23,7 @@ from tvm import tirx
 
 from nnefc.ir.gpu_operators import wait_for_copies
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS, TensorLaunch, as_multiplied
 from nnefc.passes.schedule.cuda.warp_tiles import WarpgroupTile
 from nnefc.passes.schedule.cuda.warpgroup_matrices import (
@@ -36,12 +37,12 @@ from nnefc.passes.schedule.gpu.contractions.analysis import Factor, SumOfProduct
 from nnefc.passes.schedule.gpu.contractions.operand_fetch import OperandFetch, is_loaded
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile, lanes_along
 from nnefc.passes.schedule.gpu.contractions.packed_fetch import unpacked_tile
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
 from nnefc.passes.schedule.gpu.nest import sequence, synchronize
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import EIGHT_BITS
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARPGROUP, WARPGROUP_INSTRUCTION
+from nnefc.targets.machine.cuda.capabilities import WARPGROUP, WARPGROUP_INSTRUCTION
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["WARPGROUP_LAUNCHES", "BrainLaunch", "ByteLaunch", "WarpgroupLaunch"]
 

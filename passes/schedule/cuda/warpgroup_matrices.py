@@ -22,18 +22,13 @@ from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes, c_type, portable_product
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS
 from nnefc.passes.schedule.cuda.warp_matrices import SUMS
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
-from nnefc.passes.schedule.gpu.contractions.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.gpu.nest import load
-from nnefc.targets.machine.cuda.gpus import (
-    LOAD_BYTES,
-    SPECIFIC_FEATURES,
-    WARP,
-    WARPGROUP,
-    WARPGROUP_INSTRUCTION,
-)
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES, WARPGROUP, WARPGROUP_INSTRUCTION
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
 
 __all__ = [
     "begin_products",

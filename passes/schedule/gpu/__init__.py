@@ -1,1 +1,1 @@
-"""Schedule rules that hold for every GPU; a back end, such as `schedule/cuda`, adds those for its own instructions."""
+"""Schedule rules that hold for every GPU; a back end lists them in their order, and adds its own."""

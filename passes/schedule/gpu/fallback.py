@@ -18,7 +18,7 @@ from tvm.s_tir.schedule import SBlockRV
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, step_of, steps_of
 from nnefc.passes.schedule.gpu.threads import bind_flat
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["FallbackRule"]
 
@@ -26,7 +26,7 @@ __all__ = ["FallbackRule"]
 class FallbackRule:
     """Any computation."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         sch = kernel.schedule()
         for step in kernel.steps:
             if step.consumers and not step.is_reduction:
@@ -37,7 +37,7 @@ class FallbackRule:
         return sch
 
 
-def _bound(sch: s_tir.Schedule, name: str, target: CudaTarget) -> s_tir.Schedule:
+def _bound(sch: s_tir.Schedule, name: str, target: GpuTarget) -> s_tir.Schedule:
     """Returns the schedule with the computation `name` bound to threads by the first way that it allows."""
     for way in (_each_thread_an_element, _one_thread):
         trial = sch.copy()
@@ -49,7 +49,7 @@ def _bound(sch: s_tir.Schedule, name: str, target: CudaTarget) -> s_tir.Schedule
     raise AssertionError(f"{name} cannot run in one thread")
 
 
-def _each_thread_an_element(sch: s_tir.Schedule, block: SBlockRV, target: CudaTarget) -> None:
+def _each_thread_an_element(sch: s_tir.Schedule, block: SBlockRV, target: GpuTarget) -> None:
     step, loops = step_of(sch, block), sch.get_loops(block)
     spatial = [loop for axis, loop in zip(step.axes, loops, strict=False) if axis.is_spatial]
     others = [loop for axis, loop in zip(step.axes, loops, strict=False) if not axis.is_spatial]
@@ -67,6 +67,6 @@ def _each_thread_an_element(sch: s_tir.Schedule, block: SBlockRV, target: CudaTa
         sch.decompose_reduction(block, others[0])
 
 
-def _one_thread(sch: s_tir.Schedule, block: SBlockRV, _target: CudaTarget) -> None:
+def _one_thread(sch: s_tir.Schedule, block: SBlockRV, _target: GpuTarget) -> None:
     loops = sch.get_loops(block)
     sch.bind(sch.add_unit_loop(loops[0] if loops else block), "threadIdx.x")

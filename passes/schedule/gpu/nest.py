@@ -20,7 +20,7 @@ from nnefc.ir.rebuild import root_block, with_fields
 from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.common.expressions import int64, number, variables_of
 from nnefc.symbolic.dims import Dimension, Size, bounds, is_known, variables
-from nnefc.targets.machine.cuda.gpus import LARGEST_GRID, WARP
+from nnefc.targets.machine.gpu.description import LARGEST_GRID, WARP
 
 __all__ = ["Nest", "buffer", "kernel_schedule", "load", "sequence", "store", "synchronize", "warp_sum"]
 

@@ -16,7 +16,7 @@ from nnefc.passes.schedule.gpu.contractions.analysis import product_of
 from nnefc.passes.schedule.gpu.vector_products.matvec import VectorProductRule
 from nnefc.passes.tir.common.expressions import int64, variables_of
 from nnefc.symbolic.dims import Dimension, Size, dimension, substituted
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["RULES_OF_ONE_ROW", "sizes_of_one_row"]
 
@@ -24,7 +24,7 @@ RULES_OF_ONE_ROW = frozenset(rule.__name__ for rule in (VectorProductRule, Singl
 """The names of the rules for a single row or query."""
 
 
-def sizes_of_one_row(kernel: KernelAnalysis, sizes: Collection[tirx.Var], target: CudaTarget) -> dict[tirx.Var, int]:
+def sizes_of_one_row(kernel: KernelAnalysis, sizes: Collection[tirx.Var], target: GpuTarget) -> dict[tirx.Var, int]:
     """Returns the values of a kernel's dynamic dimensions for which it multiplies one row, or has one query.
 
     They are empty for other kernels, and where that number is static.
@@ -36,7 +36,7 @@ def sizes_of_one_row(kernel: KernelAnalysis, sizes: Collection[tirx.Var], target
     return ones if substituted(rows, {var: dimension(int64(1)) for var in ones}) == 1 else {}
 
 
-def _rows_of(kernel: KernelAnalysis, target: CudaTarget) -> Dimension | None:
+def _rows_of(kernel: KernelAnalysis, target: GpuTarget) -> Dimension | None:
     """Returns the rows of a product, or the queries of an attention."""
     attention = attention_of(kernel, target)
     if attention is not None:

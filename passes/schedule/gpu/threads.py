@@ -10,7 +10,7 @@ from tvm.s_tir.schedule import LoopRV
 from nnefc.passes.schedule.schedules import fused, largest_divisor, trip_count
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import is_known, size_hint
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["bind_flat", "rows_at_once", "threads_for", "threads_of_row"]
 
@@ -20,7 +20,7 @@ _ELEMENTS_OF_A_THREAD = 8  # of a row, before it gets more threads
 _WARPS_OF_A_BLOCK = 4  # with a row each
 
 
-def threads_for(iterations: Size, target: CudaTarget) -> int:
+def threads_for(iterations: Size, target: GpuTarget) -> int:
     """Returns the threads of each block where each thread has one of `iterations` iterations; not more than iterations.
 
     Blocks are smaller, rather than fewer than the device has processors.
@@ -31,7 +31,7 @@ def threads_for(iterations: Size, target: CudaTarget) -> int:
     return max(1, min(threads, iterations)) if is_known(iterations) else threads
 
 
-def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, lanes: int = 1) -> LoopRV:
+def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: GpuTarget, lanes: int = 1) -> LoopRV:
     """Gives each thread one iteration of some nested loops, or `lanes` iterations as a vector; returns the loop over
     threads."""
     iterations = trip_count(sch, *loops)
@@ -54,7 +54,7 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: CudaTarget, 
     return thread
 
 
-def threads_of_row(rows: Size, length: Size, target: CudaTarget) -> int:
+def threads_of_row(rows: Size, length: Size, target: GpuTarget) -> int:
     """Threads that share a row: a warp, or as many as leave each some elements; the more, the fewer rows there are."""
     threads = target.threads_per_warp
     maximum = _THREADS if size_hint(rows) >= target.gpu.processors else _MAX_THREADS
@@ -63,7 +63,7 @@ def threads_of_row(rows: Size, length: Size, target: CudaTarget) -> int:
     return threads
 
 
-def rows_at_once(rows: Size, threads: int, target: CudaTarget) -> int:
+def rows_at_once(rows: Size, threads: int, target: GpuTarget) -> int:
     """Rows of a block, if each has so many threads: several where these are warps, and there are enough rows."""
     if threads > target.threads_per_warp:
         return 1

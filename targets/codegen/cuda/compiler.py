@@ -21,7 +21,7 @@ from typing import Protocol
 
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import temporary_folder
-from nnefc.targets.machine.cuda.gpus import SPECIFIC_FEATURES
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
 
 __all__ = ["COMPILER_VARIABLE", "Compiler", "DeviceImage", "Usage", "compile_image", "find_compiler"]
 

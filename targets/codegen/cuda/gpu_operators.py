@@ -23,7 +23,7 @@ from nnefc.ir.gpu_operators import (
     UNPACK,
     WAIT_FOR_COPIES,
 )
-from nnefc.targets.machine.cuda.gpus import WARP
+from nnefc.targets.machine.gpu.description import WARP
 
 __all__ = ["register_gpu_operators"]
 

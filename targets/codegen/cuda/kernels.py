@@ -48,8 +48,9 @@ from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integ
 from nnefc.targets.codegen.cuda.prelude import PRELUDE, replace_prelude
 from nnefc.targets.codegen.cuda.truncating_division import use_truncating_division
 from nnefc.targets.description.c_strings import c_string
-from nnefc.targets.machine.cuda.gpus import LARGEST_BLOCK, LARGEST_GRID, SPECIFIC_FEATURES
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LARGEST_BLOCK, LARGEST_GRID
 
 __all__ = [
     "DeviceCode",

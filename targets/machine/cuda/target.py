@@ -13,17 +13,16 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.support.element_types import bits_of
 from nnefc.targets.machine.cpu.parsing import baseline_target, parse_target
 from nnefc.targets.machine.cpu.target import PRECISIONS, Target
-from nnefc.targets.machine.cuda.gpus import (
+from nnefc.targets.machine.cuda.capabilities import (
     ASYNCHRONOUS_COPIES,
     CAPABILITIES,
-    GPUS,
-    LOAD_BYTES,
     MATRIX_INSTRUCTIONS,
     SPECIFIC_FEATURES,
-    WARP,
-    Gpu,
+    capability_of,
     default_gpu,
 )
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP, Gpu
+from nnefc.targets.machine.gpu.devices import GPUS
 from nnefc.targets.machine.named_targets import DEFAULT_GPUS
 from nnefc.targets.machine.system import FileFormat
 from nnefc.targets.machine.target_hints import near
@@ -51,7 +50,7 @@ class CudaTarget:
         precision: one of PRECISIONS that GPUs have.
         keep_wide: contractions that multiply float32 whatever the precision is, as of `Target`.
         load_bytes: what a thread may load or store at once.
-        device: the one that the code is tuned for; None: the first in GPUS of the oldest architecture.
+        device: the one that the code is tuned for; None: the first device of the oldest architecture.
     """
 
     name: str
@@ -74,12 +73,12 @@ class CudaTarget:
     @property
     def threads_per_block(self) -> int:
         """Threads that a block may have on every one of the architectures."""
-        return min(CAPABILITIES[number].threads_per_block for number in self.architectures)
+        return min(CAPABILITIES[number].architecture.threads_per_block for number in self.architectures)
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block on every one of the architectures, without asking for more."""
-        return min(CAPABILITIES[number].static_shared_bytes for number in self.architectures)
+        return min(CAPABILITIES[number].architecture.static_shared_bytes for number in self.architectures)
 
     @property
     def oldest(self) -> int:
@@ -89,7 +88,7 @@ class CudaTarget:
     @property
     def max_shared_bytes(self) -> int:
         """Shared memory that a block may ask for on every one of the architectures."""
-        return min(CAPABILITIES[number].shared_bytes_per_block for number in self.architectures)
+        return min(CAPABILITIES[number].architecture.shared_bytes_per_block for number in self.architectures)
 
     @property
     def has_asynchronous_copies(self) -> bool:
@@ -260,12 +259,12 @@ def parse_cuda_target(text: str) -> CudaTarget:
             raise CompileError(f"target {text!r} has the option {key} twice")
         given[key] = value
     device = _device(given["-device"], text) if "-device" in given else None
-    default = DEFAULT_GPUS if device is None else (device.capability.number,)
+    default = DEFAULT_GPUS if device is None else (capability_of(device).number,)
     architectures = _architectures(given["-arch"], text) if "-arch" in given else default
-    if device is not None and device.capability.number not in architectures:
+    if device is not None and capability_of(device).number not in architectures:
         raise CompileError(
             f"the device {device.name} of target {text!r} has none of its architectures",
-            hint=f"leave out -arch, or name sm_{device.capability.number} in it",
+            hint=f"leave out -arch, or name sm_{capability_of(device).number} in it",
         )
     host = _checked_host(parse_target(given["-host"]) if "-host" in given else baseline_target(text), text)
     precision = given.get("-precision", PRECISIONS[0])

@@ -43,8 +43,8 @@ from nnefc.passes.tir.common.shapes import Size, elements_of, size_of
 from nnefc.passes.tir.gpu.narrow_indices import MAX_ELEMENTS, narrow_index_types
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import is_known
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["Attention", "Matrix", "attention_of"]
 
@@ -258,7 +258,7 @@ class _Store:
 
 
 @lru_cache(maxsize=1)  # several rules ask for one kernel's
-def attention_of(kernel: KernelAnalysis, target: CudaTarget) -> Attention | None:
+def attention_of(kernel: KernelAnalysis, target: GpuTarget) -> Attention | None:
     """Returns the attention that a kernel is; None if it is another computation."""
     if not _is_query_by_query(kernel.func):
         return None

@@ -17,7 +17,7 @@ from nnefc.passes.schedule.gpu.attention.launch import AttentionLaunch
 from nnefc.passes.schedule.gpu.attention.tiles import FmaTile, choose_tile, fma_tiles
 from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["AttentionRule"]
 
@@ -25,7 +25,7 @@ __all__ = ["AttentionRule"]
 class AttentionRule:
     """An attention of any number of queries."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         attention = attention_of(kernel, target)
         tile = None if attention is None else choose_tile(attention, fma_tiles(attention), target)
         return None if attention is None or tile is None else _FmaLaunch(attention, tile, target).schedule()
@@ -36,7 +36,7 @@ class _FmaLaunch(AttentionLaunch):
 
     _tile: FmaTile
 
-    def __init__(self, attention: Attention, tile: FmaTile, target: CudaTarget) -> None:
+    def __init__(self, attention: Attention, tile: FmaTile, target: GpuTarget) -> None:
         self._distance = tile.threads // tile.columns  # from a thread's query to its next one
         stride = tile.stride(tile.size)
         self._powers_stride = tile.stride(tile.keys)

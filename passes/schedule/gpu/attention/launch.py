@@ -31,14 +31,14 @@ from nnefc.passes.schedule.gpu.contractions.operand_fetch import begin_copy
 from nnefc.passes.schedule.gpu.nest import Nest, kernel_schedule, load, sequence, store, synchronize
 from nnefc.passes.tir.common.expressions import number, substituted
 from nnefc.symbolic.dims import ceil_div
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["AttentionLaunch"]
 
 
 class AttentionLaunch(ABC):
-    """The part that tensor cores and multiply-adds share: tiles, bounds, the softmax, and the results.
+    """The part that matrix units and multiply-adds share: tiles, bounds, the softmax, and the results.
 
     Args:
         element: the type in shared memory.
@@ -51,7 +51,7 @@ class AttentionLaunch(ABC):
         self,
         attention: Attention,
         tile: AttentionTile,
-        target: CudaTarget,
+        target: GpuTarget,
         element: str,
         strides: tuple[int, int, int],
         sharing: int,

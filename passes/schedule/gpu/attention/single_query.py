@@ -38,8 +38,8 @@ from nnefc.passes.tir.common.expressions import number, substituted
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.passes.tir.gpu.narrow_indices import MAX_ELEMENTS
 from nnefc.symbolic.dims import bounds, is_known, size_hint
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, WARP, Gpu
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP, Gpu
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["SingleQueryRule"]
 
@@ -54,7 +54,7 @@ _BLOCKS_OF_PROCESSOR = 2  # that keep it busy
 class SingleQueryRule:
     """An attention of one query for each head."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         attention = attention_of(kernel, target)
         if attention is None or attention.queries != 1:
             return None

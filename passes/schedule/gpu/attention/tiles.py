@@ -10,8 +10,8 @@ from typing import TypeVar
 from nnefc.passes.schedule.gpu.attention.analysis import Attention
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import ceil_div, size_hint
-from nnefc.targets.machine.cuda.gpus import WARP, Gpu
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import WARP, Gpu
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = [
     "INSTRUCTIONS_OF_POWER",
@@ -63,17 +63,17 @@ class AttentionTile(ABC):
     def multiply_cycles(self, gpu: Gpu) -> float:
         """Estimates the cycles of a processor for the products and powers of one tile of keys."""
 
-    def fits(self, target: CudaTarget) -> bool:
+    def fits(self, target: GpuTarget) -> bool:
         """Whether a device of each of the architectures has room for a block."""
         return (
-            self.registers <= target.gpu.capability.registers_per_thread
+            self.registers <= target.gpu.architecture.registers_per_thread
             and self.shared_bytes <= target.max_shared_bytes
-            and self.registers * self.threads <= target.gpu.capability.registers_per_processor
+            and self.registers * self.threads <= target.gpu.architecture.registers_per_processor
         )
 
     def cycles(self, elements: int, queries: int, keys: int, gpu: Gpu) -> float:
         """Estimates the cycles of the whole attention on a device."""
-        limits = gpu.capability
+        limits = gpu.architecture
         resident = limits.shared_bytes_per_processor // self.shared_bytes
         resident = min(resident, limits.registers_per_processor // (self.registers * self.threads))
         resident = max(1, min(resident, limits.threads_per_processor // self.threads))
@@ -133,7 +133,7 @@ class FmaTile(AttentionTile):
         products = self.queries * self.keys * (self.size + self.width)
         read = products * (1 / self.rows + self.columns / self.keys) * gpu.shared_cycles / 4
         powers = self.queries * self.keys * INSTRUCTIONS_OF_POWER
-        return (max(products, read) + powers) / gpu.capability.multiply_adds
+        return (max(products, read) + powers) / gpu.architecture.multiply_adds
 
 
 _FMA_TILES = ((16, 32), (16, 64), (32, 32), (32, 64), (64, 32), (64, 64), (128, 32))
@@ -147,7 +147,7 @@ def fma_tiles(attention: Attention) -> list[FmaTile]:
     return [FmaTile(queries, keys, *sizes, lanes) for queries, keys in _FMA_TILES]
 
 
-def choose_tile(attention: Attention, tiles: Sequence[_Tile], target: CudaTarget) -> _Tile | None:
+def choose_tile(attention: Attention, tiles: Sequence[_Tile], target: GpuTarget) -> _Tile | None:
     """Returns the tile that the model takes to be fastest for size hints; None if a device has room for none."""
     fitting = [tile for tile in tiles if tile.fits(target)]
     elements, queries, keys = map(_hint, (attention.elements, attention.queries, attention.keys))

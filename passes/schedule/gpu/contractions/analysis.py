@@ -32,8 +32,8 @@ from nnefc.passes.tir.common.shapes import Size, elements_of, size_of, sizes_of
 from nnefc.passes.tir.gpu.narrow_indices import MAX_ELEMENTS, narrow_index_types
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import is_known, size_hint
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["Factor", "SumOfProducts", "product_of"]
 
@@ -156,7 +156,7 @@ def simplify_indices(expr: tirx.Expr, nest: Nest) -> tirx.Expr:
 
 
 @lru_cache(maxsize=1)  # several rules ask for one kernel's
-def product_of(kernel: KernelAnalysis, target: CudaTarget) -> SumOfProducts | None:
+def product_of(kernel: KernelAnalysis, target: GpuTarget) -> SumOfProducts | None:
     """Returns the sum of products that a kernel is, with element-wise steps before and after; None if it is another.
 
     Raises:

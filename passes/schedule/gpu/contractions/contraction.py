@@ -25,7 +25,7 @@ from nnefc.passes.schedule.gpu.contractions.tiling import BlockTile, Tiling, cho
 from nnefc.passes.schedule.gpu.contractions.write_back import write
 from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["ContractionRule"]
 
@@ -35,7 +35,7 @@ _GROUP = 4  # neighbouring rows, and columns, of a thread: one load from shared 
 class ContractionRule:
     """A sum of products with axes that index one operand only, on both sides."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
         if product is None or product.accumulator not in ELEMENTS or not product.columns.variables:
             return None

@@ -30,8 +30,8 @@ from nnefc.passes.schedule.gpu.nest import Nest, kernel_schedule, load, sequence
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import ceil_div, is_known, may_exceed, size_hint
-from nnefc.targets.machine.cuda.gpus import Gpu
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import Gpu
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["DepthwiseRule"]
 
@@ -45,7 +45,7 @@ _TURNS = (4, 2, 1)  # results of one thread, which share the filter
 class DepthwiseRule:
     """A short sum of products without rows: one operand is the same for all columns of a batch."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
         if product is None or may_exceed(product.rows.size, 1) or not is_known(product.depth.size):
             return None
@@ -98,7 +98,7 @@ def _by_result(product: SumOfProducts) -> tirx.Stmt:
     return nest.launch(ceil_div(results, _THREADS), _THREADS, body)
 
 
-def _lanes(product: SumOfProducts, target: CudaTarget) -> int:
+def _lanes(product: SumOfProducts, target: GpuTarget) -> int:
     """Returns how many channels lie side by side in both operands, those of a block; 1 if they do not."""
     sizes = (target.channels_of_a_block(has_bytes) for has_bytes in (True, False))
     return next((lanes for lanes in sizes if lanes > 1 and _lie_side_by_side(product, lanes)), 1)
@@ -119,7 +119,7 @@ def _lie_side_by_side(product: SumOfProducts, lanes: int) -> bool:
     return True
 
 
-def _by_vector(product: SumOfProducts, lanes: int, target: CudaTarget) -> tirx.Stmt:
+def _by_vector(product: SumOfProducts, lanes: int, target: GpuTarget) -> tirx.Stmt:
     """Threads that have `lanes` channels of a pixel each: blocks of threads stay in one block of channels, or where
     images are small, go on from one to the next."""
     columns, groups = product.columns.size, product.batch.size // lanes
@@ -145,7 +145,7 @@ def _by_vector(product: SumOfProducts, lanes: int, target: CudaTarget) -> tirx.S
 class _VectorLaunch:
     """The results of one thread: the channels of a group, at one pixel."""
 
-    def __init__(self, product: SumOfProducts, lanes: int, target: CudaTarget) -> None:
+    def __init__(self, product: SumOfProducts, lanes: int, target: GpuTarget) -> None:
         self.nest = Nest(product.aligned)
         self._product, self._lanes, self._target = product, lanes, target
         self._sums = self.nest.buffer("sums", lanes, product.accumulator, "local")

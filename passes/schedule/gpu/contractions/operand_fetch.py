@@ -7,8 +7,8 @@ so what takes divisions of them is worked out once, and kept in registers:
     begin     data_at[0] = p // 28; data_at[1] = p % 28
     fetch     data_fetched[…] = if 0 <= data_at[0] + d % 9 // 3 - 1 < 28 && …: data[d // 9, data_at[0] + …, …] else 0
 
-What needs no conversion and is contiguous for 16 bytes needs no registers on its way to shared memory: the
-instruction `cp.async` (PTX ISA, "Non-bulk copy") copies it while the thread goes on.
+What needs no conversion and is contiguous for 16 bytes needs no registers on its way to shared memory: an
+asynchronous copy moves it while the thread goes on, where devices have one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Distributes the tile of an operand among the threads of a block, and lays it out in shared memory.
 
-    shared[depth][position]          shared[position][depth]          either, swizzled
-    OperandTile                      PositionTile, for tensor cores   SwizzledTile (`swizzled_tile.py`), for copies
+    shared[depth][position]          shared[position][depth]
+    OperandTile                      PositionTile, for matrix units
 
 Threads next to each other fetch what lies next to each other in memory: positions, or else depths (a left operand as
 matrix products have it). A tile of 64 positions and 8 depths, fetched by 128 threads, four elements each:
@@ -28,7 +28,7 @@ from nnefc.passes.schedule.gpu.nest import Nest, load, store
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted, variables_of
 from nnefc.passes.tir.common.shapes import elements_of, size_of
 from nnefc.symbolic.dims import is_size, size_hint
-from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES
+from nnefc.targets.machine.gpu.description import SECTOR_BYTES
 
 __all__ = [
     "OperandTile",

@@ -3,7 +3,7 @@
 Of four integers of 4 bits, c0 to c3, in half a word, with the zero point z:
 
     half                         c3 c2 c1 c0
-    half & 0x0f00                   c2                          an AND and an OR are one instruction (LOP3)
+    half & 0x0f00                   c2                          an AND and an OR are one instruction
     … | 0x4b000000               2^23 + 256 c2, as float32
     minus 2^23 + 256 z           256 (c2 - z), exactly
 
@@ -23,7 +23,7 @@ from nnefc.passes.schedule.gpu.contractions.analysis import Factor
 from nnefc.passes.schedule.gpu.contractions.operand_tile import main_load
 from nnefc.passes.schedule.gpu.nest import Nest, load, sequence, store
 from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, inside, is_number, loads_of, number, rebuilt
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["PackedVectors", "Packing", "packing_of"]
 

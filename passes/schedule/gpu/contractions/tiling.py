@@ -13,7 +13,7 @@ from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.passes.tir.gpu.narrow_indices import MAX_ELEMENTS
 from nnefc.symbolic.dims import bounds, ceil_div, is_known, size_hint
-from nnefc.targets.machine.cuda.gpus import WARP, Gpu
+from nnefc.targets.machine.gpu.description import WARP, Gpu
 
 __all__ = ["TILES", "AnyTile", "BlockTile", "Tiling", "choose_tiling", "fit_in_slices", "slices_at_once"]
 
@@ -59,7 +59,7 @@ class AnyTile(ABC):
 
     def max_blocks(self, gpu: Gpu) -> int:
         """Returns how many blocks a processor has room for, registers and threads apart."""
-        return gpu.capability.blocks_per_processor
+        return gpu.architecture.blocks_per_processor
 
     @property
     @abstractmethod
@@ -105,7 +105,7 @@ class BlockTile(AnyTile):
 
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds of float32 one processor begins in a cycle."""
-        return gpu.capability.multiply_adds
+        return gpu.architecture.multiply_adds
 
     @property
     def threads(self) -> int:
@@ -217,7 +217,7 @@ class Tiling:
         Args:
             joined: whether the last block of a tile adds up the slices of the depth, rather than a second launch.
         """
-        tile, limits = self.tile, gpu.capability
+        tile, limits = self.tile, gpu.architecture
         registers = tile.registers + (_JOIN_REGISTERS if self.slices > 1 and joined else 0)
         resident = limits.registers_per_processor // (registers * tile.launched_threads)
         resident = min(resident, limits.threads_per_processor // tile.launched_threads, tile.max_blocks(gpu))

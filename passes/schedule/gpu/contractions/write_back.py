@@ -13,7 +13,7 @@ from nnefc.passes.schedule.gpu.nest import Nest, load, sequence, store
 from nnefc.passes.tir.common.expressions import number, substituted
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import ceil_div
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES
+from nnefc.targets.machine.gpu.description import LOAD_BYTES
 
 __all__ = ["VECTOR", "add_slices", "write", "write_one", "write_vector"]
 

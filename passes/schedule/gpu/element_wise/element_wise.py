@@ -34,17 +34,17 @@ from nnefc.passes.schedule.schedules import SBlockRV, fused, root_blocks
 from nnefc.passes.tir.common.expressions import flat_offset, inside, loads_of, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size, strides_of
 from nnefc.symbolic.dims import is_known, size_hint
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["ElementWiseRule", "bind_elements"]
 
-_OF_ONE = ("tirx.isnan",)  # operators that TVM makes vectors of for CPUs, and that CUDA has of single numbers alone
+_OF_ONE = ("tirx.isnan",)  # operators that TVM makes vectors of for CPUs, and GPUs have of single numbers alone
 
 
 class ElementWiseRule:
     """Steps without reductions; those that are not joined with their readers are launches of their own."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         if kernel.reductions or not all(map(is_simple, kernel.steps)):
             return None
         sch = kernel.schedule()
@@ -54,7 +54,7 @@ class ElementWiseRule:
         return sch
 
 
-def bind_elements(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], target: CudaTarget) -> None:
+def bind_elements(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], target: GpuTarget) -> None:
     """Binds simple blocks without reductions to threads, one after another in each: see `_of_one_launch`."""
     lanes = min(_lanes(step_of(sch, block), target) for block in blocks)
     if len(blocks) == 1:
@@ -108,7 +108,7 @@ def _may_follow(step: ScheduleBlock, earlier: ScheduleBlock) -> bool:
     )
 
 
-def _lanes(step: ScheduleBlock, target: CudaTarget) -> int:
+def _lanes(step: ScheduleBlock, target: GpuTarget) -> int:
     """Returns how many neighbouring elements one thread computes: as many as it can load and store as a vector.
 
     Vectors are shorter, rather than threads too few to keep the device busy.

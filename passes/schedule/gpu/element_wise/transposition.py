@@ -37,8 +37,8 @@ from nnefc.passes.schedule.schedules import schedule_of
 from nnefc.passes.tir.common.expressions import flat_offset, int64, linear_strides, loads_of, replaced
 from nnefc.passes.tir.common.shapes import Size, strides_of
 from nnefc.symbolic.dims import is_known
-from nnefc.targets.machine.cuda.gpus import WARP
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import WARP
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["TranspositionRule"]
 
@@ -51,7 +51,7 @@ _MIN_SIDE = 12  # of a matrix that is worth tiles: below, most of a tile is empt
 class TranspositionRule:
     """One step without reductions that reads a tensor along another of its axes than the last."""
 
-    def apply(self, kernel: KernelAnalysis, _target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, _target: GpuTarget) -> s_tir.Schedule | None:
         if kernel.reductions or not all(map(is_simple, kernel.steps)):
             return None
         sch = kernel.schedule()

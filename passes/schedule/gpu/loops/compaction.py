@@ -26,8 +26,8 @@ from nnefc.passes.schedule.loop_nests import nest_of, statements_of
 from nnefc.passes.tir.common.expressions import int64, is_number, loads_of, number, substituted
 from nnefc.passes.tir.common.shapes import size_of
 from nnefc.symbolic.dims import ceil_div
-from nnefc.targets.machine.cuda.gpus import WARP
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import WARP
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["CompactionRule"]
 
@@ -37,7 +37,7 @@ _THREADS = 1024
 class CompactionRule:
     """A loop that does nothing but append some of its values to a tensor, and count them."""
 
-    def apply(self, kernel: KernelAnalysis, _target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, _target: GpuTarget) -> s_tir.Schedule | None:
         statements = statements_of(kernel.func)
         selection = _Selection.of(statements) if statements is not None else None
         if selection is None:

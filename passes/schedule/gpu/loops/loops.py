@@ -26,8 +26,8 @@ from nnefc.passes.tir.common.expressions import int64
 from nnefc.passes.tir.common.shapes import Size, size_of
 from nnefc.passes.tir.common.statements import iterations_of
 from nnefc.symbolic.dims import ceil_div, size_hint
-from nnefc.targets.machine.cuda.gpus import Gpu
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import Gpu
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["LoopsRule"]
 
@@ -35,7 +35,7 @@ __all__ = ["LoopsRule"]
 class LoopsRule:
     """Schedules kernels of statements with at least one loop of independent iterations."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         func = kernel.func
         statements = statements_of(func)
         if statements is None:
@@ -76,7 +76,7 @@ def _is_serial(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.
     )
 
 
-def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: CudaTarget) -> tirx.Stmt:
+def _launch(stmt: tirx.Stmt, nest: Sequence[tirx.For], shared: Sequence[tirx.For], target: GpuTarget) -> tirx.Stmt:
     """Returns a statement with its shared loops as threads around the others."""
     iterations = _iterations(shared)
     threads = threads_for(iterations, target)

@@ -29,8 +29,8 @@ from nnefc.passes.schedule.schedules import SBlockRV, covers_result, fused, larg
 from nnefc.passes.tir.common.expressions import flat_offset
 from nnefc.passes.tir.common.shapes import Size, elements_of, size_of
 from nnefc.symbolic.dims import is_size, may_exceed, size_hint
-from nnefc.targets.machine.cuda.gpus import SECTOR_BYTES, WARP, Gpu
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import SECTOR_BYTES, WARP, Gpu
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["ReductionRule"]
 
@@ -49,7 +49,7 @@ _ANYWHERE = 1 << 62  # how far apart neighbours lie that have no fixed distance
 class ReductionRule:
     """Any number of reductions and element-wise steps; each reduction with the step after it is a launch of its own."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         kernel = kernel.simplified
         if not kernel.reductions or not all(map(is_simple, kernel.steps)):
             return None
@@ -81,7 +81,7 @@ def _epilogue(reduction: ScheduleBlock, steps: dict[str, ScheduleBlock]) -> str 
 
 
 def _first_that_fits(
-    sch: s_tir.Schedule, step: ScheduleBlock, epilogue: str | None, target: CudaTarget
+    sch: s_tir.Schedule, step: ScheduleBlock, epilogue: str | None, target: GpuTarget
 ) -> s_tir.Schedule:
     """Returns the schedule with the reduction bound to threads in the best of the ways that it allows."""
     for way in _ways(step, target.gpu):
@@ -146,7 +146,7 @@ class _Trial:
     sch: s_tir.Schedule
     step: ScheduleBlock
     last: str | None
-    target: CudaTarget
+    target: GpuTarget
 
     @property
     def block(self) -> SBlockRV:

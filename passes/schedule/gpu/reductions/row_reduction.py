@@ -28,8 +28,8 @@ from nnefc.passes.tir.common.expressions import loads_of, variables_of
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import is_known, may_exceed, size_hint
-from nnefc.targets.machine.cuda.gpus import WARP
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import WARP
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["RowReductionRule"]
 
@@ -44,7 +44,7 @@ _SUMS_BYTES = 8 << 10  # of shared memory that the sums of a block may take: its
 class RowReductionRule:
     """Reductions which all have the same results' axes, and one step at the end that has these and others."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         kernel = kernel.simplified
         if len(kernel.outputs) != 1 or kernel.outputs[0].is_reduction or not kernel.reductions:
             return None
@@ -86,7 +86,7 @@ def _row_axes(sch: s_tir.Schedule, output: ScheduleBlock) -> list[int] | None:
     return axes if of_rows else None
 
 
-def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: CudaTarget) -> None:
+def _share_rows(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: GpuTarget) -> None:
     """A warp or a block of threads for each row."""
     loops = sch.get_loops(output)
     outer = [loops[axis] for axis in axes] or [sch.add_unit_loop(loops[0])]
@@ -132,7 +132,7 @@ def _inline_what_need_not_be_kept(
             free -= size
 
 
-def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: CudaTarget) -> None:
+def _a_thread_each(sch: s_tir.Schedule, output: SBlockRV, axes: list[int], target: GpuTarget) -> None:
     """A thread for each row, with the results of the reductions in registers."""
     inline_producers(sch)
     loops = sch.get_loops(output)

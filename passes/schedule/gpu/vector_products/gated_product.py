@@ -28,8 +28,8 @@ from nnefc.passes.schedule.schedules import dynamic_sizes_of, schedule_of
 from nnefc.passes.tir.common.expressions import flat_offset, number, substituted
 from nnefc.passes.tir.common.shapes import elements_of
 from nnefc.passes.tir.gpu.narrow_indices import narrow_index_types
-from nnefc.targets.machine.cuda.gpus import Gpu
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import Gpu
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["GatedProductRule", "is_gated_product"]
 
@@ -40,12 +40,12 @@ _MAX_GATES = 8
 class GatedProductRule:
     """A product of few vectors, and steps that read some of its columns for each element."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         gated = _gated_product_of(kernel, target)
         return None if gated is None else _Launch(gated, target.gpu).schedule()
 
 
-def is_gated_product(func: tirx.PrimFunc, target: CudaTarget) -> bool:
+def is_gated_product(func: tirx.PrimFunc, target: GpuTarget) -> bool:
     """Whether the rule is for a kernel."""
     return _gated_product_of(KernelAnalysis(func), target) is not None
 
@@ -85,7 +85,7 @@ class _GatedProduct:
     params: tuple[tirx.Var, ...]
 
 
-def _gated_product_of(kernel: KernelAnalysis, target: CudaTarget) -> _GatedProduct | None:
+def _gated_product_of(kernel: KernelAnalysis, target: GpuTarget) -> _GatedProduct | None:
     """Returns the gated product that a kernel is; None if it is another computation."""
     if dynamic_sizes_of(kernel.func) or len(kernel.reductions) != 1:
         return None

@@ -40,8 +40,8 @@ from nnefc.passes.schedule.gpu.vector_products.vector_product import VectorProdu
 from nnefc.passes.tir.common.expressions import number
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import ceil_div, is_known, size_hint
-from nnefc.targets.machine.cuda.gpus import WARP, Gpu
-from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import WARP, Gpu
+from nnefc.targets.machine.gpu.target import GpuTarget
 
 __all__ = ["ByPosition", "VectorProductRule"]
 
@@ -53,7 +53,7 @@ _MIN_DEPTH_OF_SLICE = 128
 class VectorProductRule:
     """A sum of products with few rows, or few columns."""
 
-    def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
+    def apply(self, kernel: KernelAnalysis, target: GpuTarget) -> s_tir.Schedule | None:
         product = product_of(kernel, target)
         factors = None if product is None else few_and_many(product)
         if product is None or factors is None:

@@ -25,7 +25,7 @@ from nnefc.passes.schedule.gpu.nest import kernel_schedule, load, sequence, stor
 from nnefc.passes.schedule.gpu.vector_products.vector_product import VectorProduct
 from nnefc.passes.tir.common.expressions import loads_of, number, substituted
 from nnefc.symbolic.dims import ceil_div, is_known, size_hint
-from nnefc.targets.machine.cuda.gpus import WARP, Gpu
+from nnefc.targets.machine.gpu.description import WARP, Gpu
 
 __all__ = ["PackedVectorProduct", "matrix_packing"]
 

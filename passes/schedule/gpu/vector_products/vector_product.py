@@ -11,7 +11,7 @@ from nnefc.passes.schedule.gpu.contractions.write_back import write_one
 from nnefc.passes.schedule.gpu.nest import Nest
 from nnefc.passes.tir.common.shapes import elements_of
 from nnefc.symbolic.dims import is_known, may_exceed, size_hint
-from nnefc.targets.machine.cuda.gpus import Gpu
+from nnefc.targets.machine.gpu.description import Gpu
 
 __all__ = ["VectorProduct", "few_and_many"]
 

@@ -22,8 +22,9 @@ from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import Usage, compile_image, find_compiler, image_name
 from nnefc.targets.codegen.cuda.kernels import DeviceCode
-from nnefc.targets.machine.cuda.gpus import SPECIFIC_FEATURES, Gpu
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
 from nnefc.targets.machine.cuda.target import CudaTarget
+from nnefc.targets.machine.gpu.description import Gpu
 
 __all__ = [
     "DynamicProducts",

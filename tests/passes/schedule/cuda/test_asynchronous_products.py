@@ -27,7 +27,7 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
     tensor_memory_tiles,
     warpgroup_tiles,
 )
-from nnefc.targets.machine.cuda.gpus import CAPABILITIES
+from nnefc.targets.machine.cuda.capabilities import CAPABILITIES
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 TILES = {
@@ -46,7 +46,7 @@ TILES = {
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WarpgroupTile:
     """The tile of a kind with so many rows, columns, stages and, if they are given, slices of the depth."""
     kind, rows, columns, stages, *slices = request.param
-    tiles = TILES[kind](CAPABILITIES[100 if kind.startswith("memory") else 90])
+    tiles = TILES[kind](CAPABILITIES[100 if kind.startswith("memory") else 90].architecture)
     found = next(t for t in tiles if (t.rows, t.columns, t.stages) == (rows, columns, stages))
     choose_tile(monkeypatch, found, *slices)
     return found

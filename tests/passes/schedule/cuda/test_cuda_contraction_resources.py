@@ -18,7 +18,7 @@ from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, FLOA
 from nnefc.passes.schedule.gpu.contractions.analysis import product_of
 from nnefc.passes.schedule.gpu.contractions.tiling import TILES, AnyTile, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image
-from nnefc.targets.machine.cuda.gpus import GPUS
+from nnefc.targets.machine.gpu.devices import GPUS
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -183,7 +183,7 @@ H100 = next(gpu for gpu in GPUS if gpu.name == "h100")
 
 def test_no_tiles_are_faster_than_memory() -> None:
     gpu = H100.for_float8
-    tiles = (*BYTE_TILES, *warpgroup_tiles(gpu.capability, element_bytes=1))
+    tiles = (*BYTE_TILES, *warpgroup_tiles(gpu.architecture, element_bytes=1))
     moved = 1536 * (64 + 24576) + 2 * 64 * 24576
     for tile in tiles:
         for of_memory in (moved, 10 * moved):
@@ -193,7 +193,7 @@ def test_no_tiles_are_faster_than_memory() -> None:
 
 
 def test_memory_chooses_among_tiles_that_it_limits() -> None:
-    tiles = (*COPIED_TILES, *warpgroup_tiles(H100.capability))
+    tiles = (*COPIED_TILES, *warpgroup_tiles(H100.architecture))
 
     def chosen(rows: int, columns: int, depth: int, factor: int) -> tuple[int, int, int, int]:
         moved = 2 * (depth * (rows + columns) + rows * columns)

@@ -17,7 +17,7 @@ from nnefc.passes.legalize.lower_row_reductions import _REDUCERS, reduce_row_wis
 from nnefc.passes.schedule.gpu.element_wise.element_wise import ElementWiseRule
 from nnefc.passes.schedule.gpu.reductions import reduction
 from nnefc.targets.codegen.cuda.compiler import compile_image
-from nnefc.targets.machine.cuda.gpus import Gpu
+from nnefc.targets.machine.gpu.description import Gpu
 
 DTYPES = ["float32", "float16", "float64", "int64", "int32", "int8", "uint8", "bool"]
 SHAPES = [(), (1,), (7,), (1, 1, 1), (3, 1, 5), (2, 3, 4, 5), (13, 17), (2, 33, 32), (1, 4099)]

@@ -18,7 +18,7 @@ from tvm import relax, te
 from nnefc.operators.nn.block_quantization import element_of_block, float_codes, packed
 from nnefc.passes.schedule.cuda.warp_tiles import FLOAT16_TILES, UnpackingTile, unpacking_tiles
 from nnefc.passes.schedule.gpu.contractions.tiling import choose_tiling
-from nnefc.targets.machine.cuda.gpus import GPUS
+from nnefc.targets.machine.gpu.devices import GPUS
 
 HOPPER = replace(TARGET, architectures=(90,), precision="fp16")
 H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
@@ -85,7 +85,7 @@ class Matrix:
 
 
 def tile_of(rows: int, columns: int, stages: int, bits: int) -> UnpackingTile:
-    tiles = unpacking_tiles(H200.capability, bits, unpacks_rows=False)
+    tiles = unpacking_tiles(H200.architecture, bits, unpacks_rows=False)
     return next(t for t in tiles if (t.rows, t.columns, t.stages) == (rows, columns, stages))
 
 
@@ -186,7 +186,7 @@ def test_machine_code_unpacks_what_16_bytes_have(
 
 
 def test_models_choose_warpgroups_for_many_rows() -> None:
-    tiles = (*FLOAT16_TILES, *unpacking_tiles(H200.capability, 4, unpacks_rows=False))
+    tiles = (*FLOAT16_TILES, *unpacking_tiles(H200.architecture, 4, unpacks_rows=False))
     chosen = [choose_tiling(1, rows, 4096, 4096, H200, tiles) for rows in (512, 2048)]
     assert all(isinstance(tiling.tile, UnpackingTile) for tiling in chosen)
     by_warps = [choose_tiling(1, rows, 4096, 4096, H200, FLOAT16_TILES) for rows in (512, 2048)]

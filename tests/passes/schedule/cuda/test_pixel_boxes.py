@@ -26,7 +26,9 @@ from nnefc.passes.schedule.cuda.warp_tiles import BulkTile
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler, image_name
 from nnefc.targets.codegen.cuda.kernels import EncodedMap
-from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES, Gpu
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
+from nnefc.targets.machine.gpu.description import Gpu
+from nnefc.targets.machine.gpu.devices import GPUS
 
 H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
 HOPPER = replace(TARGET, architectures=(90,), device=H200, precision="tf32")

@@ -27,11 +27,12 @@ from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, TensorMemoryTile
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import image_name
 from nnefc.targets.codegen.cuda.kernels import DeviceFunction
-from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
+from nnefc.targets.machine.gpu.devices import GPUS
 
 BLACKWELL = replace(TARGET, architectures=(100,), precision="tf32")
 B200 = next(gpu for gpu in GPUS if gpu.name == "b200")
-TILES = tensor_memory_tiles(B200.capability)
+TILES = tensor_memory_tiles(B200.architecture)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_models_choose_them_for_large_products(size: tuple[int, int, int]) -> No
 
 
 def test_tiles_fit_tensor_memory() -> None:
-    for tile in (*TILES, *tensor_memory_tiles(B200.capability, element_bytes=1)):
+    for tile in (*TILES, *tensor_memory_tiles(B200.architecture, element_bytes=1)):
         assert isinstance(tile, TensorMemoryTile)
         assert tile.rows == 128
         assert tile.columns % 32 == 0

@@ -27,12 +27,13 @@ from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, BulkTile, Warpgr
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import image_name
 from nnefc.targets.codegen.cuda.kernels import EncodedMap
-from nnefc.targets.machine.cuda.gpus import GPUS, SPECIFIC_FEATURES
+from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
+from nnefc.targets.machine.gpu.devices import GPUS
 
 HOPPER = replace(TARGET, architectures=(90,))
 H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
-TILES = warpgroup_tiles(H200.capability)
-TILES_OF_BYTES = warpgroup_tiles(H200.capability, element_bytes=1)
+TILES = warpgroup_tiles(H200.architecture)
+TILES_OF_BYTES = warpgroup_tiles(H200.architecture, element_bytes=1)
 
 
 @pytest.mark.slow
@@ -237,7 +238,7 @@ def test_bulk_copies_need_rows_of_whole_heads(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_models_choose_bulk_copies_for_one_warpgroup_a_processor() -> None:
-    tiles = (*COPIED_TILES, *TILES, *bulk_tiles(H200.capability))
+    tiles = (*COPIED_TILES, *TILES, *bulk_tiles(H200.architecture))
     chosen = [choose_tiling(1, rows, 768, 768, H200, tiles).tile for rows in (32, 512, 2048)]
     assert [isinstance(tile, BulkTile) for tile in chosen] == [False, True, False]
 

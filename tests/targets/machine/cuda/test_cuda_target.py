@@ -8,7 +8,7 @@ import nnefc
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.machine.any_target import parse_any_target
 from nnefc.targets.machine.cpu.target import Target
-from nnefc.targets.machine.cuda.gpus import CAPABILITIES
+from nnefc.targets.machine.cuda.capabilities import CAPABILITIES
 from nnefc.targets.machine.cuda.target import CudaTarget, parse_cuda_target
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nnefc.passes.schedule.gpu.contractions.tiling import choose_tiling
-from nnefc.targets.machine.cuda.gpus import CAPABILITIES, GPUS, MATRIX_INSTRUCTIONS, WARP, default_gpu
+from nnefc.targets.machine.cuda.capabilities import CAPABILITIES, MATRIX_INSTRUCTIONS, capability_of, default_gpu
+from nnefc.targets.machine.gpu.description import WARP
+from nnefc.targets.machine.gpu.devices import GPUS
 
 BY_NAME = {gpu.name: gpu for gpu in GPUS}
 
@@ -22,7 +24,7 @@ PEAKS = {
 def test_processors_and_clock_make_the_peaks_of_data_sheets(name: str) -> None:
     gpu, (single, half) = BY_NAME[name], PEAKS[name]
     cycles = 2 * gpu.processors * gpu.clock_ghz / 1000
-    assert cycles * gpu.capability.multiply_adds == pytest.approx(single, rel=0.02)
+    assert cycles * gpu.architecture.multiply_adds == pytest.approx(single, rel=0.02)
     if half is not None:
         assert cycles * gpu.tensor_multiply_adds == pytest.approx(half, rel=0.02)
 
@@ -39,8 +41,8 @@ def test_tensor_memory_reaches_the_peaks_of_data_sheets(name: str) -> None:
 
 
 def test_devices_with_an_instruction_have_a_rate_for_it() -> None:
-    assert all((gpu.tensor_memory_multiply_adds > 0) == gpu.capability.has_tensor_memory for gpu in GPUS)
-    assert all((gpu.warpgroup_multiply_adds > 0) == gpu.capability.has_warpgroup_products for gpu in GPUS)
+    assert all((gpu.tensor_memory_multiply_adds > 0) == capability_of(gpu).has_tensor_memory for gpu in GPUS)
+    assert all((gpu.warpgroup_multiply_adds > 0) == capability_of(gpu).has_warpgroup_products for gpu in GPUS)
 
 
 # 10¹² operations a second of bytes that tensor cores sum up in int32, without sparsity.
@@ -69,13 +71,13 @@ def test_tensor_cores_reach_the_peaks_of_floats_of_8_bits(name: str) -> None:
 
 def test_devices_with_the_instructions_have_a_rate_for_bytes() -> None:
     oldest = MATRIX_INSTRUCTIONS["int8"].oldest
-    assert all((gpu.byte_multiply_adds > 0) == (gpu.capability.number >= oldest) for gpu in GPUS)
+    assert all((gpu.byte_multiply_adds > 0) == (capability_of(gpu).number >= oldest) for gpu in GPUS)
 
 
 @pytest.mark.parametrize("number", CAPABILITIES)
 def test_every_compute_capability_has_a_device_with_sensible_limits(number: int) -> None:
-    limits, gpu = CAPABILITIES[number], default_gpu(number)
-    assert gpu.capability is limits
+    limits, gpu = CAPABILITIES[number].architecture, default_gpu(number)
+    assert capability_of(gpu).number == number
     assert limits.static_shared_bytes <= limits.shared_bytes_per_block <= limits.shared_bytes_per_processor
     assert limits.threads_per_processor % WARP == limits.threads_per_block % WARP == 0
     assert limits.threads_per_processor >= limits.threads_per_block

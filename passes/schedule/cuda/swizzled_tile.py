@@ -18,7 +18,7 @@ from tvm import tirx
 
 from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.tir.common.expressions import number
-from nnefc.targets.machine.cuda.gpus import LOAD_BYTES, SHARED_BYTES_PER_CYCLE
+from nnefc.targets.machine.gpu.description import LOAD_BYTES, SHARED_BYTES_PER_CYCLE
 
 __all__ = ["RowTile", "SwizzledTile"]
 

@@ -1,0 +1,1 @@
+"""Machine descriptions of GPUs, whatever makes their code."""
