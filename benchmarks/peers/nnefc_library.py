@@ -21,7 +21,7 @@ class NnefcLibrary:
         self._names = [tensor.name for tensor in self._model.inputs]
 
     def run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        if all(name in values for name in self._names):  # not those that were given when it was compiled
-            return list(self._model.run({name: values[name] for name in self._names}).values())
+        if list(values) != self._names and all(name in values for name in self._names):
+            values = {name: values[name] for name in self._names}  # without those that were given when it was compiled
         result = self._model(*values.values())  # the other format's twin has other names
         return list(result) if isinstance(result, tuple) else [result]

@@ -15,12 +15,23 @@ from .dlpack import HOST_DEVICES, KINDS, ORDER, Shown, shown_by_capsule
 from .strings import decoded, encoded, room_for
 from .tensors import DTYPES, RunError, Tensor
 
-__all__ = ["address_of", "as_array", "copied", "float32_of_bfloat16", "returned", "source_of", "target_for", "trimmed"]
+__all__ = [
+    "DENSE",
+    "Empty",
+    "address_of",
+    "as_array",
+    "copied",
+    "float32_of_bfloat16",
+    "returned",
+    "source_of",
+    "target_for",
+    "trimmed",
+]
 
 Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 """Makes an array of a shape and an element type, with uninitialized elements."""
 
-_DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
+DENSE = 0x001 | 0x100  # NumPy's flags C_CONTIGUOUS and ALIGNED
 
 
 def as_array(tensor: Tensor, value: Any) -> np.ndarray:
@@ -57,7 +68,7 @@ def source_of(tensor: Tensor, value: Any, role: str = "input") -> np.ndarray:
         return encoded(tensor, array)
     if array.dtype is not DTYPES[tensor.dtype] or array.shape != tensor.shape:
         check_type(role, tensor, array)
-    return array if array.flags.num & _DENSE == _DENSE else np.require(array, requirements=["C", "A"])
+    return array if array.flags.num & DENSE == DENSE else np.require(array, requirements=["C", "A"])
 
 
 def target_for(tensor: Tensor, value: Any, empty: Empty = np.empty) -> np.ndarray:

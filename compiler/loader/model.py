@@ -133,6 +133,8 @@ class Model:
         self.compiler = library.compiler
         self.inputs = library.inputs
         self.outputs = library.outputs
+        self._input_names = [tensor.name for tensor in self.inputs]
+        self._output_names = [tensor.name for tensor in self.outputs]
         self.states = library.states
         self.dimensions = library.dimensions
         self.workspace_bytes = library.workspace_bytes
@@ -169,8 +171,14 @@ class Model:
             RunError: inputs or arrays of `out` do not fit, the model is closed, the network's code fails, or there is a
                 NaN and `check_nan` is set.
         """
-        values = self._by_position(arrays, named) if named or len(arrays) != len(self.inputs) else arrays
+        values: Sequence[Any] = self._by_position(arrays, named) if named else arrays
         targets = out if out is None or isinstance(out, (str, tuple, list)) else [out]
+        if stream is None and not (check_nan or isinstance(targets, str)):
+            found = self._session.run_exact(values, targets)
+            if found is not None:
+                return found[0] if len(found) == 1 else tuple(found)
+        if len(values) != len(self.inputs):
+            values = self._by_position(arrays, named)
         if targets is not None and not isinstance(targets, str) and len(targets) != len(self.outputs):
             raise RunError(f"out has {len(targets)} arrays, but the model has {len(self.outputs)} outputs")
         results = self._session.run(values, targets, stream, check_nan)
@@ -200,23 +208,30 @@ class Model:
         if type(inputs) is not dict and not isinstance(inputs, Mapping):
             kind = "None" if inputs is None else f"a {type(inputs).__name__}"
             raise RunError(f"run got {kind} in place of inputs by name: {self._usage()}; all outputs are returned")
+        if list(inputs) != self._input_names:
+            check_names("input", inputs, self.inputs, complete=True)
+            inputs = {name: inputs[name] for name in self._input_names}
+        values, names = tuple(inputs.values()), self._output_names
         if out is not None and not isinstance(out, (str, dict, Mapping)):
             raise RunError(f"out of run is a {type(out).__name__}, not arrays by the names of outputs")
-        check_names("input", inputs, self.inputs, complete=True)
         targets: Sequence[Any] | str | None = None
         if isinstance(out, str):
             targets = out
         elif out is not None:
-            check_names("output", out, self.outputs, complete=False)
-            targets = [out.get(tensor.name) for tensor in self.outputs]
-        values, names = [inputs[tensor.name] for tensor in self.inputs], [tensor.name for tensor in self.outputs]
-        if outputs is None:
+            if list(out) != names:
+                check_names("output", out, self.outputs, complete=False)
+            targets = [out.get(name) for name in names]
+        if outputs is None or list(outputs) == names:
+            if stream is None and not (check_nan or isinstance(targets, str)):
+                found = self._session.run_exact(values, targets)
+                if found is not None:
+                    return dict(zip(names, found))  # noqa: B905 (which takes time)
             return dict(zip(names, self._session.run(values, targets, stream, check_nan), strict=True))
         check_names("output", dict.fromkeys(outputs), self.outputs, complete=False)
         wanted = tuple(number for number, name in enumerate(names) if name in outputs)
         if len(wanted) == len(names) or not self._session.selects:
-            found = dict(zip(names, self._session.run(values, targets, stream, check_nan), strict=True))
-            return {names[number]: found[names[number]] for number in wanted}
+            results = self._session.run(values, targets, stream, check_nan)
+            return {names[number]: results[number] for number in wanted}
         if targets is not None and not isinstance(targets, str):
             targets = [targets[number] for number in wanted]
         results = self._session.run(values, targets, stream, check_nan, wanted)

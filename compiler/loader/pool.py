@@ -68,8 +68,8 @@ class SessionPool:
 
     def _begin(self) -> None:
         """Make the locks; the threads are made on demand."""
-        self._lock, self._closing = threading.Lock(), threading.Lock()
-        self._allowed = threading.Semaphore(self._maximum)
+        self._lock = threading.Lock()
+        self._freed, self._waiting = threading.Condition(self._lock), 0
         self._executor: ThreadPoolExecutor | None = None
 
     def _begin_in_child(self) -> None:
@@ -84,29 +84,59 @@ class SessionPool:
         Raises:
             RunError: the pool is closed.
         """
-        with self._allowed:
-            with self._lock:
-                if self._closed:
-                    raise RunError("the pool of sessions is closed")
-                taken = self._free.pop() if self._free else None
-                if taken is None:
-                    taken = self._make()
-                    self._made.append(taken)
-            try:
-                yield taken
-            finally:
-                with self._lock:
-                    self._free.append(taken)
+        taken = self.take()
+        try:
+            yield taken
+        finally:
+            self.give_back(taken)
+
+    def take(self) -> Model:
+        """Returns a free session, for :meth:`give_back`, as :meth:`session` does for a block in more time.
+
+        Raises:
+            RunError: the pool is closed.
+        """
+        with self._lock:
+            while not self._closed:
+                if self._free:
+                    return self._free.pop()
+                if len(self._made) < self._maximum:
+                    made = self._make()
+                    self._made.append(made)
+                    return made
+                self._wait()
+        raise RunError("the pool of sessions is closed")
+
+    def give_back(self, session: Model) -> None:
+        """Makes a session free that was taken."""
+        with self._lock:
+            self._free.append(session)
+            if self._waiting:
+                self._freed.notify_all()
+
+    def _wait(self) -> None:
+        """Wait until a session is given back, or the pool is closed; under the lock."""
+        self._waiting += 1
+        try:
+            self._freed.wait()
+        finally:
+            self._waiting -= 1
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run in a free session, as `model(...)`, and return the result."""
-        with self.session() as session:
+        session = self.take()
+        try:
             return session(*arrays, **named)
+        finally:
+            self.give_back(session)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run in a free session on inputs by name; return the outputs by name."""
-        with self.session() as session:
+        session = self.take()
+        try:
             return session.run(inputs)
+        finally:
+            self.give_back(session)
 
     def submit(self, /, *arrays: Any, **named: Any) -> Future[Any]:
         """Begin a run, as `model(...)`; return the future of its result. Inputs must not change until it is done."""
@@ -196,17 +226,15 @@ class SessionPool:
             self._ended, executor = True, self._executor
         if executor is not None:
             executor.shutdown(wait=True)
-        with self._closing:  # two threads that close at once would deadlock in the next loop
-            for _ in range(self._maximum):  # wait for runs that other threads have begun
-                self._allowed.acquire()
         with self._lock:
             self._closed = True
+            self._freed.notify_all()
+            while len(self._free) < len(self._made):  # wait for runs that other threads have begun
+                self._wait()
             made, self._made = self._made, []
             self._free.clear()
         for session in made:
             session.close()
-        for _ in range(self._maximum):
-            self._allowed.release()
 
     def __enter__(self) -> SessionPool:
         return self

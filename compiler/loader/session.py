@@ -13,6 +13,7 @@ from typing import Any
 
 from .arrays import address_of, as_array, copied, returned, source_of, target_for, trimmed
 from .checks import check_overlap, refuse_nan
+from .fast_path import FastPath
 from .forks import keep_lock
 from .gpu import DEFAULT_STREAM, GpuContext, Span, stream_handle
 from .gpu_arrays import check_apart, gpu_results, gpu_source, is_host, shape_of, trimmed_on_gpu
@@ -66,6 +67,7 @@ class Session:
             raise LoadError(str(error)) from error
         self.time_limit: float | None = None
         self._sized: _Sized | None = None
+        self._fast_path: FastPath | None = None
         self._run_native = library.dll.nnefc_run
         self._source_pointers = (c_void_p * len(library.inputs))()  # used under the lock only, as the handle
         self._result_pointers = (c_void_p * len(library.outputs))()
@@ -77,11 +79,14 @@ class Session:
         )
         self._selected: tuple[int, ...] | None = None
         self._gives_text = any(tensor.dtype == "string" for tensor in library.outputs)
+        self._has_texts = self._gives_text or any(tensor.dtype == "string" for tensor in library.inputs)
         self._result_memory = ResultMemory()
         sizes = [] if self._is_dynamic else [tensor.nbytes for tensor in self._outputs]
         self._result_memory.limit(sum(sizes))
         takes_blocks = self._is_dynamic or max(sizes, default=0) >= LARGE
         self._target_for = partial(target_for, empty=self._result_memory.empty) if takes_blocks else target_for
+        if not self._is_dynamic:
+            self._prepare_fast_path(self._inputs, self._outputs)
 
     @property
     def is_open(self) -> bool:
@@ -103,7 +108,7 @@ class Session:
         with self._lock:
             with self._ending:
                 handle, self._handle = self._handle, None
-            self.gpu = None
+            self.gpu = self._fast_path = None
             self._result_memory.limit(0)
             if handle is not None:
                 self.library.destroy(handle)
@@ -213,7 +218,7 @@ class Session:
         with self._lock:
             handle = self.open()
             if wanted:
-                self._sized = None  # if the allocation fails, the session has no sizes
+                self._sized = self._fast_path = None  # if the allocation fails, the session has no sizes
                 numbers = (c_int64 * len(wanted))(*wanted)
                 self.library.check(self.library.dll.nnefc_reserve(handle, numbers, 0), handle)
 
@@ -240,6 +245,25 @@ class Session:
         else:
             for number, result in zip(wanted, results, strict=True):
                 self._result_pointers[number] = address_of(result)
+
+    def _prepare_fast_path(self, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+        """Prepares calls with arrays of these sizes, which the session has; under the lock."""
+        if self.gpu is None and not self._has_texts:
+            function, empty = self.library.dll["nnefc_run"], self._result_memory.empty
+            self._fast_path = FastPath(function, self.open(), self.library.check, inputs, outputs, empty)
+
+    def run_exact(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any] | None:
+        """Run on arrays of exactly the inputs' types and shapes, in little time; return None for others.
+
+        `out` has an array for each output, to write into and return.
+        """
+        lock = self._lock
+        lock.acquire()  # `with` takes twice the time
+        try:
+            path = self._fast_path
+            return None if path is None or self._selected is not None else path.run(values, out)
+        finally:
+            lock.release()
 
     def run(
         self,
@@ -307,7 +331,12 @@ class Session:
             return self._run_sized(inputs, ranges, out, check_nan, wanted)
         with self._lock:
             session, sized = self.open(), self._sized  # read again: another thread may have changed the sizes
-            outputs = self._resize(inputs) if sized is None or sized.shapes != shapes else sized.outputs
+            if sized is None or sized.shapes != shapes:
+                outputs = self._resize(inputs)
+            else:
+                outputs = sized.outputs
+                if self._fast_path is None:
+                    self._prepare_fast_path(inputs, outputs)  # for a third call with these sizes
             outputs = outputs if wanted is None else _chosen(outputs, wanted)
             results = list(map(self._target_for, outputs, out or [None] * len(outputs)))
             if out is not None:
@@ -376,7 +405,7 @@ class Session:
         session, dll = self.open(), self.library.dll
         shapes = [self._numbers(tensor, own) for tensor, own in zip(inputs, self._inputs, strict=True)]
         pointers = (c_void_p * max(1, len(shapes)))(*map(ctypes.addressof, shapes))
-        self._sized = None
+        self._sized = self._fast_path = None
         self.library.check(dll.nnefc_resize(session, pointers), session)
         outputs = tuple(
             Tensor(t.name, t.dtype, shape) for t, shape in zip(self._outputs, self._shapes_of_outputs(), strict=True)

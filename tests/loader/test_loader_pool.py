@@ -171,20 +171,31 @@ def test_no_sessions_and_states_are_refused(model: nnefc.Model) -> None:
 
 
 def test_threads_close_a_pool_together(model: nnefc.Model) -> None:
-    class Slow(threading.Semaphore):
-        def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-            got = super().acquire(blocking, timeout)
-            time.sleep(0.02)  # where others come in between
-            return got
+    """They wait for a run that has begun; no other run begins, not even one that waits for a session."""
+    pool = nnefc.SessionPool(model, sessions=1, threads=1)
+    errors: list[nnefc.RunError] = []
 
-    pool = nnefc.SessionPool(model, sessions=4, threads=1)
-    pool._allowed = Slow(4)
-    closing = [threading.Thread(target=pool.close, daemon=True) for _ in range(3)]
-    for thread in closing:
-        thread.start()
+    def wait_for_a_session() -> None:
+        try:
+            pool(*rows(3))
+        except nnefc.RunError as error:
+            errors.append(error)
+
+    with pool.session():
+        waiting = threading.Thread(target=wait_for_a_session, daemon=True)
+        waiting.start()
+        while not pool._waiting:
+            time.sleep(0.001)
+        closing = [threading.Thread(target=pool.close, daemon=True) for _ in range(3)]
+        for thread in closing:
+            thread.start()
+        waiting.join(10)
+        assert [str(error) for error in errors] == ["the pool of sessions is closed"]
+        assert all(thread.is_alive() for thread in closing)
     for thread in closing:
         thread.join(10)
     assert not any(thread.is_alive() for thread in closing)
+    pool.close()
 
 
 def test_memory_is_not_reserved_for_sizes_beyond_all_integers(model: nnefc.Model) -> None:

@@ -8,8 +8,7 @@ kept for later ones.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
@@ -74,11 +73,32 @@ class Runner:
         outputs: Collection[str] | None = None,
     ) -> dict[str, Any]:
         """Runs on arrays by the library's names; `options` can end the run, `outputs` are those to compute, or all."""
-        with nullcontext(self.model) if self.pool is None else self.pool.session() as session:
+        session = self._take()
+        try:
             if options is None:
                 return session.run(feed, out, outputs=outputs)
             with options._running(session):
                 return session.run(feed, out, outputs=outputs)
+        finally:
+            self._give_back(session)
+
+    def run_exact(self, values: Sequence[Any], out: Sequence[Any] | None = None) -> Sequence[Any] | None:
+        """Runs on arrays of exactly the types and shapes of the library's inputs, in their order; None for others.
+
+        `out` has an array for each output, to write into and return.
+        """
+        session = self._take()
+        try:
+            return session._session.run_exact(values, out)
+        finally:
+            self._give_back(session)
+
+    def _take(self) -> Model:
+        return self.model if self.pool is None else self.pool.take()
+
+    def _give_back(self, session: Model) -> None:
+        if self.pool is not None:
+            self.pool.give_back(session)
 
     def outputs_of(self, wanted: Collection[str]) -> list[str]:
         """Returns the library's outputs that make up outputs of the model: of a sequence, its elements."""

@@ -164,12 +164,14 @@ bool nnefc_start_thread(pthread_t *thread, void *(*body)(void *), void *argument
 #endif
 
 /* Numbers of processes alone would not do: with namespaces inside each other, parent and child may both be number 1. So the
- * number is in a page of its own, which Linux, from 4.14 on, clears in forked children; older ones keep it there. */
+ * number is in a page of its own, which Linux, from 4.14 on, clears in forked children; older ones keep it there. Where it is cleared,
+ * the mark tells without a call of the system, which takes as long as a small kernel. */
 struct nnefc_process {
     int64_t number;
+    bool is_cleared; /* in forked children */
 };
 
-bool nnefc_process_is_own(const nnefc_process *process) { return process->number == process_number(); }
+bool nnefc_process_is_own(const nnefc_process *process) { return process->is_cleared || process->number == process_number(); }
 
 #if defined(__linux__) || defined(__APPLE__) || defined(__FreeBSD__)
 #include <sys/mman.h>
@@ -207,7 +209,8 @@ nnefc_process *nnefc_process_create(void) {
     nnefc_process *process =
         mmap(NULL, sizeof *process, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (process == MAP_FAILED) return NULL;
-    (void)madvise(process, sizeof *process, MADV_WIPEONFORK);
+    bool is_checked = madvise(process, sizeof *process, -1) != 0; /* emulators may accept any advice, and ignore it */
+    process->is_cleared = madvise(process, sizeof *process, MADV_WIPEONFORK) == 0 && is_checked;
     process->number = process_number();
     return process;
 }
@@ -219,7 +222,7 @@ void nnefc_process_free(nnefc_process *process) {
 #else
 
 nnefc_process *nnefc_process_create(void) {
-    nnefc_process *process = malloc(sizeof *process);
+    nnefc_process *process = calloc(1, sizeof *process);
     if (process != NULL) process->number = process_number();
     return process;
 }

@@ -89,4 +89,5 @@ def element_of(kind: Any) -> Element:
 
 def element_of_array(array: np.ndarray) -> Element:
     """Returns the element type of an array, as :func:`element_of`."""
-    return element_of(array.dtype)
+    found = _BY_DTYPE.get(array.dtype)
+    return element_of(array.dtype) if found is None else found
