@@ -49,6 +49,7 @@ from nnefc.passes.schedule.schedules import without_dynamic_dims
 from nnefc.passes.tir.common.align_stack_buffers import align_stack_buffers
 from nnefc.passes.tir.common.allocate_scratch import keep_small_buffers_on_stack
 from nnefc.passes.tir.common.annotate_trip_counts import annotate_trip_counts
+from nnefc.passes.tir.common.distribute_borders import distribute_borders
 from nnefc.passes.tir.common.group_lines import group_lines
 from nnefc.passes.tir.common.hoist_divisions import hoist_divisions
 from nnefc.passes.tir.common.hoist_offsets import hoist_offsets
@@ -214,6 +215,7 @@ WORKSPACE = (
 )
 BLOCKS = (
     blocks("serialize loops", on_function(serialize_parallel_loops), when=cpu.SINGLE_THREADED),
+    blocks("distribute borders", on_function(distribute_borders), when=cpu.THREADED),
     *WORKSPACE,
     blocks("opaque tile bounds", on_function(hide_bounds)),
     blocks("opaque blocks", tvm_pass(s_tir.transform.ConvertBlocksToOpaque())),
