@@ -113,6 +113,8 @@ def zero_of(quantization: Quantization, dtype: str) -> Array:
 def quantized_limits(node: Node, index: int = 0) -> tuple[int, int]:
     """The limits of a quantized result: those of its type, and those of the fused activation as integers."""
     low, high = RANGES[node.outputs[index].dtype]
+    if limits(node) == (None, None):
+        return low, high
     scale, zero = single(node.result(index))
     if scale == 0:
         raise CompileError("the scale of the result is 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,14 @@ import ml_dtypes
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, shape_of
+from nnefc.operators.base import Array, Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of
 from nnefc.operators.dtypes import STORAGE, is_float, numpy_dtype, promoted_type
 from nnefc.operators.math.elementwise import compute
 from nnefc.operators.math.functions import converted, element_dtype
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.unification import unify_dims
 
-__all__ = ["BitCast", "Cast", "cast_array", "float_code", "float_values"]
+__all__ = ["BitCast", "BitParts", "Cast", "cast_array", "float_code", "float_values"]
 
 
 @dataclass(frozen=True)
@@ -246,3 +248,48 @@ class BitCast(SameShape):
         if "bool" in (self.dtype, source):
             return Cast(self.dtype).lower(ctx, x)
         return ctx.elements(shape_of(x), lambda t, i: tirx.reinterpret(self.dtype, t[0](*i)), x, name="bit_cast")
+
+
+@dataclass(frozen=True)
+class BitParts(Operator):
+    """The same bits as another element type, whose elements are `count` times as narrow or as wide.
+
+    Narrow ones lie along a last dimension of `count` elements, those of the low bits first.
+    """
+
+    dtype: str
+
+    def shape(self, x: Shape, source: str = "") -> Shape:
+        """`[…]` of wide elements, `[…, count]` of narrow ones."""
+        wide, narrow = (numpy_dtype(name).itemsize for name in (source, self.dtype))
+        if wide > narrow:
+            return (*x, wide // narrow)
+        if wide < narrow and (not x or not unify_dims(x[-1], narrow // wide)):
+            raise CompileError(f"{list(x)} of {source} has no last dimension of {narrow // wide} for {self.dtype}")
+        return x[:-1] if wide < narrow else x
+
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        source, dtype = dtype_of(x), self.dtype
+        shape = self.shape(shape_of(x), source)
+        if isinstance(x, np.ndarray):
+            return np.ascontiguousarray(x).reshape(-1).view(numpy_dtype(dtype)).reshape(shape)
+        wide, narrow = (8 * numpy_dtype(name).itemsize for name in (source, dtype))
+        if wide == narrow:
+            return BitCast(dtype).lower(ctx, x)
+        if "bool" in (source, dtype):
+            raise CompileError(f"{source} as {dtype} is not supported")
+        larger, smaller = f"uint{max(wide, narrow)}", f"uint{min(wide, narrow)}"
+        width = tirx.const(min(wide, narrow), larger)
+
+        def part(t: tuple[Any, ...], i: tuple[Any, ...]) -> tirx.Expr:
+            bits = tirx.reinterpret(larger, t[0](*i[:-1])) >> (i[-1].astype(larger) * width)
+            return tirx.reinterpret(dtype, bits.astype(smaller))
+
+        def joined(t: tuple[Any, ...], i: tuple[Any, ...]) -> tirx.Expr:
+            parts = [
+                tirx.reinterpret(smaller, t[0](*i, k)).astype(larger) << (tirx.const(k, larger) * width)
+                for k in range(narrow // wide)
+            ]
+            return tirx.reinterpret(dtype, functools.reduce(lambda x, y: x | y, parts))
+
+        return ctx.elements(shape, part if wide > narrow else joined, x, name="bit_parts")

@@ -40,13 +40,51 @@ def _away(x: Array) -> Array:
 
 
 def real_table(dtype: str, given: _Scaled, result: _Scaled, function: Callable[[Array], Array]) -> Array:
-    """The table of a function of reals in float32."""
+    """The table of a function of reals in float32; of 16 bits it is interpolated between 513 values.
+
+    What is NaN becomes the smallest integer.
+    """
     (scale, zero), (out, point) = given, result
+    if dtype == "int16":
+        return _piecewise_linear(given, result, function)
     with np.errstate(all="ignore"):
         x = scale * (_integers(dtype) - zero).astype(np.float32)
         scaled = function(x).astype(np.float32) * (np.float32(1) / out)
-        rounded = np.nan_to_num(_away(scaled), nan=0, posinf=1 << 30, neginf=-(1 << 30))
+        rounded = np.nan_to_num(_away(scaled), nan=-(1 << 30), posinf=1 << 30, neginf=-(1 << 30))
     return _clipped(np.clip(rounded, -(1 << 30), 1 << 30).astype(np.int64) + point, dtype)
+
+
+_STEPS = 512
+"""Steps of 128 integers, between whose ends a function of 16 bits is interpolated."""
+
+
+def _piecewise_linear(given: _Scaled, result: _Scaled, function: Callable[[Array], Array]) -> Array:
+    """A function of all integers of 16 bits, by linear interpolation between values in float32.
+
+    The value at the beginning of a step is moved by half of what the interpolation is off in its middle.
+    """
+    low, high = RANGES["int16"]
+    first, last = (given[0] * np.float32(end - given[1]) for end in (low, high))
+    step = (last - first) / np.float32(_STEPS)
+    lowest, highest = (result[0] * np.float32(end - result[1]) for end in (low, high))
+    inverse = np.float32(high - low + 1) / (highest - lowest)
+    starts = first + np.arange(_STEPS, dtype=np.float32) * step
+
+    def values(x: Any) -> Array:
+        made: Array = function(np.asarray(x, np.float32)).astype(np.float32) * inverse
+        return made
+
+    with np.errstate(all="ignore"):
+        value = _away(values(starts))
+        following = values(first + np.arange(1, _STEPS + 1, dtype=np.float32) * step)
+        error = _away((following + value) / np.float32(2)) - _away(values(starts + step / np.float32(2)))
+        ends = np.append(value - _away(error / np.float32(2)), _away(values(last)))
+    table = np.nan_to_num(np.clip(ends, low, high), nan=low).astype(np.int64)
+    x = _integers("int16")
+    index = _STEPS // 2 + (x >> 7)
+    slope = ((table[index + 1] - table[index] + (1 << 15)) & 0xFFFF) - (1 << 15)
+    made: Array = (table[index] + ((slope * (x & 0x7F) + (1 << 6)) >> 7)).astype(np.int16)
+    return made
 
 
 # 16 bits: interpolated between 256 values of the sigmoid, for arguments up to 10.6. The values lie above the curve by

@@ -1,4 +1,4 @@
-"""Normalization of quantized tensors in integers: rows are divided by their Euclidean norms.
+"""Normalization of quantized tensors in integers: rows are divided by their Euclidean norms, or standardized.
 
 The sum `s` of a row's squares is scaled by a power of four to `[1/4, 1)`. Its reciprocal root is found by Newton's
 method in fixed point, `x ← 3/2 · x - s/2 · x³` from one, five times.
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from nnefc.operators.base import Emitter, Operand, SameShape, dtype_of, shape_of
-from nnefc.operators.nn.fixed_point import scaled_by
+from nnefc.operators.base import Array, Emitter, Operand, SameShape, dtype_of, shape_of
+from nnefc.operators.nn.fixed_point import fixed_point_of, scaled, scaled_by
 from nnefc.operators.nn.quantization import RANGES
 from nnefc.operators.statements import T, looped
 from nnefc.symbolic.dims import expression
 
-__all__ = ["IntegerNormalization"]
+__all__ = ["GateNormalization", "IntegerNormalization"]
 
 _STEPS = 5
 _ONE, _FIRST_FACTOR = 1 << 28, 3 << 27
@@ -70,6 +70,65 @@ class IntegerNormalization(SameShape):
                     made[row * depth + j] = tirx.max(tirx.min(value, _int32(high)), _int32(low)).astype(dtype)
 
         (result,) = looped(ctx, write, [x], [(shape, dtype)], "integer_normalization")
+        return result
+
+
+_MEAN_BITS, _RESULT_BITS = 10, 12
+"""Bits behind the point of means, and of results."""
+
+
+@dataclass(frozen=True, eq=False)
+class GateNormalization(SameShape):
+    """Rows int16 less their mean, divided by their standard deviation, times weights, plus a bias; int16.
+
+    Li, Alvarez, "On the Quantization of Recurrent Neural Networks" (2021). Results have 3 integer bits.
+
+    Attributes:
+        weights, bias: int16 and int32, `[H]`.
+        factor: what a product with a weight stands for, 10 bits to the left.
+        floor: the variance of rows whose own is below 1.
+    """
+
+    weights: Array
+    bias: Array
+    factor: float
+    floor: int
+
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        """`x` is `[N, H]`."""
+        shape = shape_of(x)
+        rows, depth = map(expression, shape)
+        multiplier, shift = fixed_point_of(self.factor)
+        half, one = _int32(1 << (_MEAN_BITS - 1)), _int32(1 << _MEAN_BITS)
+        share = tirx.truncdiv(tirx.const(1 << (2 * _MEAN_BITS), "int64"), depth)
+
+        def write(x: Any, weights: Any, bias: Any, made: Any) -> None:
+            variance, factor, exponent, mean = (
+                T.buffer_proxy(T.alloc_buffer((1,), "int32", scope="local")) for _ in range(4)
+            )
+            total, squares = (T.buffer_proxy(T.alloc_buffer((1,), "int64", scope="local")) for _ in range(2))
+            with T.serial(0, rows) as row:
+                total[0] = tirx.const(0, "int64")
+                squares[0] = tirx.const(0, "int64")
+                with T.serial(0, depth) as j:
+                    value = x[row * depth + j].astype("int64")
+                    total[0] = total[0] + value
+                    squares[0] = squares[0] + value * value
+                mean[0] = tirx.truncdiv(total[0] * (1 << _MEAN_BITS), depth).astype("int32")
+                own = squares[0] * share - mean[0].astype("int64") * mean[0].astype("int64")
+                variance[0] = tirx.truncdiv(own, tirx.const(1 << (2 * _MEAN_BITS), "int64")).astype("int32")
+                variance[0] = tirx.Select(variance[0] < _int32(1), _int32(self.floor), variance[0])
+                _write_reciprocal_root(variance, factor, exponent)
+                with T.serial(0, depth) as j:
+                    centred = x[row * depth + j].astype("int32") * one - mean[0]
+                    unit = scaled_by(centred, factor[0], exponent[0], np.array([-1, 0]))
+                    product = unit * weights[j].astype("int32") + bias[j]
+                    away = tirx.Select(product > _int32(0), product + half, product - half)
+                    value = scaled(tirx.truncdiv(away, one), multiplier, shift + _RESULT_BITS)
+                    made[row * depth + j] = tirx.max(tirx.min(value, _int32(32767)), _int32(-32768)).astype("int16")
+
+        operands = [x, self.weights, self.bias.astype(np.int32)]
+        (result,) = looped(ctx, write, operands, [(shape, "int16")], "gate_normalization")
         return result
 
 

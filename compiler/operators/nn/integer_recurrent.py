@@ -22,6 +22,7 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, is_em
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_point_of, fixed_points_of, scaled
 from nnefc.operators.nn.fixed_point_gates import positive_sigmoids, positive_tanhs
+from nnefc.operators.nn.fixed_point_normalization import GateNormalization
 from nnefc.operators.nn.quantization import IntegerProduct
 
 __all__ = ["Factored", "IntegerGate", "IntegerLstm", "IntegerProjection"]
@@ -46,11 +47,13 @@ class IntegerGate:
     Attributes:
         inputs, hidden: of the inputs and of the hidden state.
         peephole: int16 `[H]`, that the cells are multiplied by, and what the products are; None: there is none.
+        normalization: of the sums, which have another scale then; all gates of a layer have one, or none has.
     """
 
     inputs: Factored
     hidden: Factored
     peephole: tuple[Array, float] | None = None
+    normalization: GateNormalization | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +117,12 @@ class IntegerLstm(Operator):
         sums = _products(ctx, hidden, [gate.hidden for gate in self._gates], "int32")
         tables = [positive_sigmoids(), positive_tanhs(_GATE_BITS), positive_tanhs(15 + self.exponent)]
         peepholes = [gate.peephole[0] for gate in self._gates if gate.peephole is not None]
-        function = self._cell(shape_of(cell))
-        made, after = ctx.parts(ctx.compute(function, given, sums, cell, *tables, *peepholes, name="integer_lstm_cell"))
+        if self.gates[1].normalization is not None:
+            made, after = self._normalized(ctx, given, sums, cell, tables)
+        else:
+            function = self._cell(shape_of(cell))
+            operands = [given, sums, cell, *tables, *peepholes]
+            made, after = ctx.parts(ctx.compute(function, *operands, name="integer_lstm_cell"))
         scaling = FixedPointScaling("int8", zero=self.zero)
         narrow = ctx.apply(scaling, made, *(np.array(part, np.int32) for part in fixed_point_of(self.factor)))
         return self._projected(ctx, narrow), after
@@ -125,6 +132,52 @@ class IntegerLstm(Operator):
             return x
         ends = (-self.projection.clip, self.projection.clip) if self.projection.clip else (None, None)
         return _products(ctx, x, [self.projection.weights], "int8", self.projection.zero, ends)
+
+    def _normalized(
+        self, ctx: Emitter, given: Operand, sums: Operand, old: Operand, tables: Sequence[Array]
+    ) -> tuple[Operand, Operand]:
+        """As :meth:`_cell`, of gates whose sums are normalized."""
+        shape = shape_of(old)
+        sigmoids, tanhs, cell_tanhs = tables
+        entering, forgetting, new, leaving = self.gates
+
+        def gate(of: IntegerGate, cell: Operand) -> Operand:
+            first = self._gates.index(of) * shape[1]
+            extra = [] if of.peephole is None else [cell, of.peephole[0]]
+
+            def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> tirx.Expr:
+                value = _saturated(_wide(t[0](i[0], first + i[1])) + t[1](i[0], first + i[1]))
+                if of.peephole is not None:
+                    product = _wide(t[3](i[1])) * _wide(t[2](*i))
+                    value = _saturated(value + scaled(product, *fixed_point_of(of.peephole[1])))
+                return value.astype("int16")
+
+            assert of.normalization is not None
+            made = ctx.emit(ctx.elements(shape, element, given, sums, *extra, name="gate_sums"))
+            normalized: Operand = ctx.apply(of.normalization, made)
+            return normalized
+
+        def cell_at(t: tuple[Any, ...], i: tuple[Any, ...]) -> tirx.Expr:
+            kept, added, before, sigmoids, tanhs, *opening = t
+            kept = _looked_up(sigmoids, _wide(kept(*i)), _HIGH)
+            opened = _looked_up(sigmoids, _wide(opening[0](*i)), _HIGH) if opening else _const(_HIGH) - kept
+            return self._after(kept, opened, _looked_up(tanhs, _wide(added(*i)), 0), _wide(before(*i)))
+
+        def result(t: tuple[Any, ...], i: tuple[Any, ...]) -> tirx.Expr:
+            gate = _looked_up(t[2], _wide(t[0](*i)), _HIGH)
+            return gate * _looked_up(t[3], _wide(t[1](*i)), 0)
+
+        opening = [] if entering is None else [gate(entering, old)]
+        operands = [gate(forgetting, old), gate(new, old), old, sigmoids, tanhs, *opening]
+        cell = ctx.emit(ctx.elements(shape, cell_at, *operands, name="integer_lstm_cell"))
+        operands = [gate(leaving, cell), cell, sigmoids, cell_tanhs]
+        return ctx.emit(ctx.elements(shape, result, *operands, name="integer_lstm_hidden")), cell
+
+    def _after(self, kept: tirx.Expr, opened: tirx.Expr, added: tirx.Expr, old: tirx.Expr) -> tirx.Expr:
+        """A new cell, of the sigmoids of two gates and the tanh of another."""
+        after = _divided(kept * old, 15) + _divided(opened * added, 30 + self.exponent)
+        limits = (-self.cell_clip, self.cell_clip) if self.cell_clip else (_LOW, _HIGH)
+        return tirx.max(tirx.min(after, _const(limits[1])), _const(limits[0])).astype("int16")
 
     def _cell(self, shape: Shape) -> Callable[..., list[te.Tensor]]:
         """The computation of a step's cells, and of what the hidden state is made of, int32."""
@@ -151,10 +204,7 @@ class IntegerLstm(Operator):
             def cell_at(b: Any, j: Any) -> tirx.Expr:
                 kept = sigmoid(forgetting, b, j, old)
                 opened = _const(_HIGH) - kept if entering is None else sigmoid(entering, b, j, old)
-                added = opened * _looked_up(tanhs, gate(new, b, j, old), 0)
-                after = _divided(kept * _wide(old(b, j)), 15) + _divided(added, 30 + self.exponent)
-                limits = (-self.cell_clip, self.cell_clip) if self.cell_clip else (_LOW, _HIGH)
-                return tirx.max(tirx.min(after, _const(limits[1])), _const(limits[0])).astype("int16")
+                return self._after(kept, opened, _looked_up(tanhs, gate(new, b, j, old), 0), _wide(old(b, j)))
 
             cell = te.compute(shape, cell_at, name="cell")
 

@@ -20,10 +20,11 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, shape_of
-from nnefc.operators.math.elementwise import Clip, apply
+from nnefc.operators.math.elementwise import Clip, apply, compute
 from nnefc.operators.math.functions import FUNCTIONS, number
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.activation import exponential_minus_one, softplus
+from nnefc.operators.nn.normalization import Standardization
 from nnefc.operators.nn.quantization import DynamicQuantization, QuantizedTensor, quantized_product
 from nnefc.operators.tensor.shape import Concat, Slice
 
@@ -75,7 +76,7 @@ class RecurrentWeights(NamedTuple):
     less.
 
     Where both matrices are quantized, what they are multiplied with is too: the inputs of all steps with one scale, the
-    hidden states of a step with another. The cells' own operations stay in reals.
+    hidden states of a step with another, or each row with one of its own. The cells' own operations stay in reals.
 
     Attributes:
         inputs: `[I, G · H]`.
@@ -83,6 +84,9 @@ class RecurrentWeights(NamedTuple):
         input_bias, hidden_bias: `[G · H]`.
         peepholes: `[3 · H]`, of the gates i, o, f of an LSTM.
         projection: `[H, O]`, by which the hidden state of an LSTM gets smaller (Sak, Senior, Beaufays, 2014).
+        projection_bias: `[O]`.
+        gains: `[4 · H]`: the sums of each gate of an LSTM are normalized over its H elements, and multiplied with them,
+            before the bias is added (Ba, Kiros, Hinton, "Layer Normalization", 2016).
     """
 
     inputs: Operand | QuantizedTensor
@@ -90,7 +94,9 @@ class RecurrentWeights(NamedTuple):
     input_bias: Operand | None = None
     hidden_bias: Operand | None = None
     peepholes: Operand | None = None
-    projection: Operand | None = None
+    projection: Operand | QuantizedTensor | None = None
+    projection_bias: Operand | None = None
+    gains: Operand | None = None
 
 
 @dataclass(frozen=True)
@@ -127,12 +133,17 @@ class Cell:
 
 
 class _Loop(NamedTuple):
-    """The loop invariants of a layer: the matrices for the hidden state, and other weights."""
+    """The loop invariants of a layer: the matrices for the hidden state, a bias that is not in the products with the
+    inputs, the weights, and how what is multiplied with quantized matrices is quantized.
+    """
 
     matrices: Sequence[Operand | QuantizedTensor]
     bias: Operand | None
-    peepholes: Operand | None
-    projection: Operand | None
+    weights: RecurrentWeights
+    quantization: Operator
+
+    def product(self, ctx: Emitter, x: Operand, matrix: Operand | QuantizedTensor) -> relax.Expr:
+        return _product(ctx, x, matrix, self.quantization)
 
 
 @dataclass(frozen=True)
@@ -147,7 +158,7 @@ class Rnn(Cell):
         def element(t: tuple[Any, ...], i: tuple[Any, ...]) -> Any:
             return self.function(t[0](*i) + t[1](*i))
 
-        product = _product(ctx, hidden, by.matrices[0])
+        product = by.product(ctx, hidden, by.matrices[0])
         return [ctx.emit(ctx.elements(shape_of(states[0]), element, given, product, name="rnn_cell"))]
 
 
@@ -186,7 +197,7 @@ class Gru(Cell):
             inner = x(b, 2 * n + j) + gate(x, r, 1, b, j) * (r(b, 2 * n + j) + bias(j))
             return _mixed(gate(x, r, 0, b, j), self.new(inner), old(b, j))
 
-        product = _product(ctx, hidden, by.matrices[0])
+        product = by.product(ctx, hidden, by.matrices[0])
         if self.reset_after:
             assert by.bias is not None
             tensors = [given, product, states[0], by.bias]
@@ -202,7 +213,7 @@ class Gru(Cell):
             return _mixed(update(b, j), self.new(x(b, 2 * n + j) + r(b, j)), old(b, j))
 
         update, reset = ctx.parts(ctx.compute(gates, given, product, states[0], name="gru_gates"))
-        last = _product(ctx, reset, by.matrices[1])
+        last = by.product(ctx, reset, by.matrices[1])
         return [ctx.emit(ctx.elements((batch, n), element, given, last, update, states[0], name="gru_cell"))]
 
 
@@ -214,7 +225,7 @@ class Lstm(Cell):
         gate: of i, o and f.
         new: g.
         out: h.
-        coupled: whether f is 1 - i.
+        coupled: which gate is 1 less the other: "f", "i", or "" for neither.
         cell_clip, hidden_clip: the largest magnitudes that cells may have, and hidden states behind a projection; None:
             any.
     """
@@ -222,7 +233,7 @@ class Lstm(Cell):
     gate: Activation
     new: Activation
     out: Activation
-    coupled: bool = False
+    coupled: str = ""
     cell_clip: float | None = None
     hidden_clip: float | None = None
 
@@ -230,7 +241,32 @@ class Lstm(Cell):
     states: ClassVar[int] = 2
 
     def step(self, ctx: Emitter, given: relax.Expr, hidden: Operand, states: list[Operand], by: _Loop) -> list[Operand]:
-        shape = shape_of(states[1])
+        product = by.product(ctx, hidden, by.matrices[0])
+        cells = self._cells if by.weights.gains is None else self._normalized_cells
+        made, cell = cells(ctx, given, product, states[1], by)
+        if by.weights.projection is None:
+            return [made, cell]
+        projected: Operand = by.product(ctx, made, by.weights.projection)
+        if by.weights.projection_bias is not None:
+            projected = apply(ctx, "add", projected, by.weights.projection_bias)
+        if self.hidden_clip is not None:
+            ends = (ctx.number(end, projected) for end in (-self.hidden_clip, self.hidden_clip))
+            projected = ctx.bound(Clip().lower(ctx, projected, *ends))
+        return [projected, cell]
+
+    def _cell(self, entering: Any, forgetting: Any, new: Any, old: Any) -> Any:
+        """A new cell of the values of its gates, of which the coupled one does not count."""
+        if self.coupled == "f":
+            forgetting = number(1, entering) - entering
+        elif self.coupled == "i":
+            entering = number(1, forgetting) - forgetting
+        return _clipped(forgetting * old + entering * new, self.cell_clip)
+
+    def _cells(
+        self, ctx: Emitter, given: relax.Expr, product: relax.Expr, old: Operand, by: _Loop
+    ) -> Sequence[Operand]:
+        """The hidden state before its projection, and the cells, in one kernel."""
+        shape = shape_of(old)
         n = shape[1]
 
         def function(x: te.Tensor, r: te.Tensor, old: te.Tensor, *peepholes: te.Tensor) -> list[te.Tensor]:
@@ -241,9 +277,9 @@ class Lstm(Cell):
                 return value
 
             def cell_at(b: Any, j: Any) -> Any:
-                entering = self.gate(gate(0, b, j, old, 0))
-                forgetting = number(1, entering) - entering if self.coupled else self.gate(gate(2, b, j, old, 2))
-                return _clipped(forgetting * old(b, j) + entering * self.new(gate(3, b, j)), self.cell_clip)
+                entering = None if self.coupled == "i" else self.gate(gate(0, b, j, old, 0))
+                forgetting = None if self.coupled == "f" else self.gate(gate(2, b, j, old, 2))
+                return self._cell(entering, forgetting, self.new(gate(3, b, j)), old(b, j))
 
             cell = te.compute(shape, cell_at, name="cell")
             return [
@@ -251,16 +287,44 @@ class Lstm(Cell):
                 cell,
             ]
 
-        extra = [] if by.peepholes is None else [by.peepholes]
-        product = _product(ctx, hidden, by.matrices[0])
-        made, cell = ctx.parts(ctx.compute(function, given, product, states[1], *extra, name="lstm_cell"))
-        if by.projection is None:
-            return [made, cell]
-        projected: Operand = _product(ctx, made, by.projection)
-        if self.hidden_clip is not None:
-            ends = (ctx.number(end, projected) for end in (-self.hidden_clip, self.hidden_clip))
-            projected = ctx.bound(Clip().lower(ctx, projected, *ends))
-        return [projected, cell]
+        extra = [] if by.weights.peepholes is None else [by.weights.peepholes]
+        return ctx.parts(ctx.compute(function, given, product, old, *extra, name="lstm_cell"))
+
+    def _normalized_cells(
+        self, ctx: Emitter, given: relax.Expr, product: relax.Expr, old: Operand, by: _Loop
+    ) -> Sequence[Operand]:
+        """As :meth:`_cells`, of gates whose sums are normalized."""
+        n = shape_of(old)[1]
+        sums = ctx.bound(apply(ctx, "add", given, product))
+        gains, bias, peepholes = by.weights.gains, by.bias, by.weights.peepholes
+        assert gains is not None
+
+        def part(operand: Operand, axis: int, index: int) -> Operand:
+            return ctx.apply(Slice({axis: (index * n, n, 1)}), operand)
+
+        def gate(index: int, cell: Operand | None = None, peephole: int = 0) -> Operand:
+            value = part(sums, 1, index)
+            if cell is not None and peepholes is not None:
+                value = apply(ctx, "add", value, apply(ctx, "multiply", part(peepholes, 0, peephole), cell))
+            offset = None if bias is None else part(bias, 0, index)
+            return ctx.bound(Standardization((1,), _EPSILON).lower(ctx, value, part(gains, 0, index), offset))
+
+        def cell_at(entering: Any, forgetting: Any, new: Any, old: Any) -> Any:
+            return self._cell(self.gate(entering), self.gate(forgetting), self.new(new), old)
+
+        def hidden_at(leaving: Any, cell: Any) -> Any:
+            return self.gate(leaving) * self.out(cell)
+
+        forgetting, entering = gate(2, old, 2), gate(0, old, 0)
+        cell = ctx.bound(compute(ctx, cell_at, entering, forgetting, gate(3), old, name="lstm_cell"))
+        return ctx.bound(compute(ctx, hidden_at, gate(1, cell, 1), cell, name="lstm_hidden")), cell
+
+
+_EPSILON = 1e-8
+"""Added to the variance of a gate's sums."""
+
+
+_WHOLE = DynamicQuantization()
 
 
 @dataclass(frozen=True)
@@ -272,11 +336,13 @@ class Recurrence(Operator):
         backwards: whether the last element of a sequence comes first.
         ended_is_zero: whether the hidden state of a sequence that has ended is zeros in products; no result depends on
             it but by the scale of what is quantized for the whole batch.
+        quantization: of reals that are multiplied with quantized matrices; it gives integers, scales and zero points.
     """
 
     cell: Cell
     backwards: bool = False
     ended_is_zero: bool = False
+    quantization: Operator = _WHOLE
 
     def shape(self, x: Shape, weights: RecurrentWeights, states: Sequence[Shape], lengths: Shape | None = None) -> Any:
         """`[T, B, O]`, and the shapes of the states."""
@@ -328,11 +394,13 @@ class Recurrence(Operator):
             rows = x._replace(elements=ctx.reshaped(x.elements, (time * batch, depth)))
         else:
             rows = ctx.reshaped(x, (time * batch, depth))
-        product = _product(ctx, rows, weights.inputs)
+        product = _product(ctx, rows, weights.inputs, self.quantization)
         width = shape_of(product)[1]
         projected = ctx.reshaped(product, (time, batch, width))
         size = width // self.cell.gates
         bias, apart = self._biases(ctx, weights, size, dtype_of(projected))
+        if weights.gains is not None:
+            bias, apart = None, bias  # which is added behind the normalization
         if bias is not None:
             projected = apply(ctx, "add", projected, bias)
         matrices: list[Operand | QuantizedTensor] = [weights.hidden]
@@ -340,7 +408,7 @@ class Recurrence(Operator):
         if len(parts) > 1:
             assert not isinstance(weights.hidden, QuantizedTensor)
             matrices = [ctx.apply(Slice({1: (first, count, 1)}), weights.hidden) for first, count in parts]
-        return ctx.expr(projected), _Loop(matrices, apart, weights.peepholes, weights.projection)
+        return ctx.expr(projected), _Loop(matrices, apart, weights, self.quantization)
 
     def _biases(
         self, ctx: Emitter, weights: RecurrentWeights, size: int, dtype: str
@@ -371,11 +439,13 @@ class Recurrence(Operator):
         return kept, [_while(ctx, step, lengths, 0, new[0], None)]
 
 
-def _product(ctx: Emitter, x: Operand | QuantizedTensor, matrix: Operand | QuantizedTensor) -> relax.Expr:
-    """`x [M, K]` times the matrix `[K, N]`; in integers if that is quantized, the whole of `x` with one scale."""
+def _product(
+    ctx: Emitter, x: Operand | QuantizedTensor, matrix: Operand | QuantizedTensor, quantization: Operator
+) -> relax.Expr:
+    """`x [M, K]` times the matrix `[K, N]`; in integers if that is quantized."""
     if isinstance(matrix, QuantizedTensor):
         if not isinstance(x, QuantizedTensor):
-            x = QuantizedTensor(*DynamicQuantization().lower(ctx, x))
+            x = QuantizedTensor(*ctx.apply(quantization, x))
         return quantized_product(ctx, x, matrix)
     assert not isinstance(x, QuantizedTensor)
     return ctx.expr(ctx.apply(MatMul(), x, matrix))

@@ -40,17 +40,29 @@ def corners() -> np.ndarray:
     return np.concatenate([low, low + RNG.uniform(0.3, 0.9, (BOXES, 2))], 1).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", ["NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"])
-def test_suppression(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "sigma"), [("NON_MAX_SUPPRESSION_V4", 0), ("NON_MAX_SUPPRESSION_V5", 0), ("NON_MAX_SUPPRESSION_V5", 0.4)]
+)
+def test_suppression(name: str, sigma: float, tmp_path: Path) -> None:
     graph = Graph()
     given = [graph.input((BOXES, 4)), graph.input((BOXES,)), graph.tensor((), "int32", np.array(KEPT, np.int32))]
-    given += [graph.tensor((), value=np.array(limit, np.float32)) for limit in (0.3, 0.2)]
+    overlap = 0.6 if sigma else 0.3
+    given += [graph.tensor((), value=np.array(limit, np.float32)) for limit in (overlap, 0.2)]
     results = [graph.output((KEPT,), "int32")]
     if name.endswith("V5"):
-        given.append(graph.tensor((), value=np.array(0, np.float32)))
+        given.append(graph.tensor((), value=np.array(sigma, np.float32)))
         results.append(graph.output((KEPT,)))
     graph.add(name, given, [*results, graph.output((), "int32")])
     compared(graph, [corners(), RNG.permutation(BOXES).astype(np.float32) / BOXES], tmp_path)
+
+
+def test_boxes_that_overlap_as_much_as_the_threshold_are_removed(tmp_path: Path) -> None:
+    graph = Graph()
+    given = [graph.input((3, 4)), graph.input((3,)), graph.tensor((), "int32", np.array(KEPT, np.int32))]
+    given += [graph.tensor((), value=np.array(limit, np.float32)) for limit in (0.5, 0.1)]
+    graph.add("NON_MAX_SUPPRESSION_V4", given, [graph.output((KEPT,), "int32"), graph.output((), "int32")])
+    boxes = np.array([[0, 0, 1, 1], [0, 0, 1, 0.5], [2, 2, 3, 3]], np.float32)
+    compared(graph, [boxes, np.array([0.9, 0.8, 0.7], np.float32)], tmp_path)
 
 
 @pytest.mark.parametrize(("each", "of_class"), [(1, 0), (2, 0), (1, 2), (1, 100)])

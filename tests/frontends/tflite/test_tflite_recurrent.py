@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,56 @@ def lstm_inputs(graph: Graph, outputs: int, peepholes: bool) -> list[int]:
     return [*weights, *diagonal, *biases, constant(graph, outputs, CELLS) if outputs != CELLS else -1, -1]
 
 
+@dataclass(frozen=True)
+class Variant:
+    """What an LSTM of one direction has.
+
+    Attributes:
+        dtype: of the weights; signed bytes may be declared as uint8.
+        asymmetric: whether what is multiplied with bytes has zero points.
+    """
+
+    coupled: bool = False
+    peepholes: bool = False
+    projected: bool = False
+    normalized: bool = False
+    dtype: str = "float32"
+    asymmetric: bool = False
+
+
+VARIANTS = (
+    Variant(True, True, True, True),
+    Variant(True, True, True, True, "int8", True),
+    Variant(True),
+    Variant(False, False, False, True),
+    Variant(False, True, True, False, "int8"),
+    Variant(dtype="uint8"),
+)
+
+
+def add_variant(graph: Graph, variant: Variant, single: bool) -> None:
+    def matrix(*shape: int) -> int:
+        if variant.dtype == "float32":
+            return constant(graph, *shape)
+        value = RNG.integers(-127, 128, shape).astype(np.int8).view(variant.dtype)
+        return graph.tensor(shape, variant.dtype, value, scale=RNG.uniform(0.004, 0.006))
+
+    def gates(is_there: bool, make: Callable[[], int], count: int = 4) -> list[int]:
+        return [make() if is_there and not (variant.coupled and k == 0) else -1 for k in range(count)]
+
+    outputs = 2 if variant.projected else CELLS
+    given = [graph.input((BATCH, DEPTH) if single else (BATCH, TIME, DEPTH))]
+    given += gates(True, lambda: matrix(CELLS, DEPTH)) + gates(True, lambda: matrix(CELLS, outputs))
+    given += gates(variant.peepholes, lambda: matrix(CELLS), 3) + gates(True, lambda: constant(graph, CELLS))
+    given += [matrix(outputs, CELLS), constant(graph, outputs)] if variant.projected else [-1, -1]
+    given += [state(graph, BATCH, outputs), state(graph, BATCH, CELLS)]
+    given += gates(variant.normalized, lambda: constant(graph, CELLS))
+    name, options = ("LSTM", "LSTMOptions") if single else (
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions")  # fmt: skip
+    fields = {"fused_activation_function": 4, "cell_clip": 0.5, "asymmetric_quantize_inputs": variant.asymmetric}
+    graph.add(name, given, [graph.output(())], options, **fields)
+
+
 def add_layer(graph: Graph, name: str) -> None:
     """One layer with an input of its own."""
     tanh = {"fused_activation_function": 4}
@@ -46,7 +98,8 @@ def add_layer(graph: Graph, name: str) -> None:
         graph.add(name, given, [graph.output((BATCH, CELLS))], "SVDFOptions", rank=rank)
         return
     single = name in ("LSTM", "RNN")
-    x = graph.input((BATCH, DEPTH) if single else (BATCH, TIME, DEPTH))
+    steps = (TIME, BATCH, DEPTH) if name == "BIDIRECTIONAL_SEQUENCE_RNN" else (BATCH, TIME, DEPTH)
+    x = graph.input((BATCH, DEPTH) if single else steps)
     results = [graph.output(()) for _ in range(2 if name.startswith("BIDIRECTIONAL") else 1)]
     if name.endswith("RNN"):
         weights = [
@@ -56,14 +109,17 @@ def add_layer(graph: Graph, name: str) -> None:
         for each in weights:
             given += [*each, state(graph, BATCH, CELLS)]
         options = "RNNOptions" if single else "SequenceRNNOptions"
-        options = "BidirectionalSequenceRNNOptions" if len(results) == 2 else options
-        graph.add(name, given + [-1] * (3 * (len(results) - 1)), results, options, **tanh)
+        if len(results) == 2:
+            # An auxiliary input without weights is that of the second direction; LiteRT reads it with the time first.
+            options, given = "BidirectionalSequenceRNNOptions", [*given, graph.input(steps), -1, -1]
+        graph.add(name, given, results, options, **tanh, **({"time_major": True} if len(results) == 2 else {}))
         return
     outputs = 2 if name == "LSTM" else CELLS
     given = [x, *lstm_inputs(graph, outputs, peepholes=name == "LSTM")]
     if len(results) == 2:
         given += [*lstm_inputs(graph, CELLS, False)]
-        given += [state(graph, BATCH, CELLS) for _ in range(4)] + [-1] * 9
+        given += [state(graph, BATCH, CELLS) for _ in range(4)] + [graph.input((BATCH, TIME, 2))]
+        given += [constant(graph, CELLS, 2) for _ in range(8)]
         graph.add(name, given, results, "BidirectionalSequenceLSTMOptions", time_major=False, **tanh)
         return
     given += [state(graph, BATCH, outputs), state(graph, BATCH, CELLS), -1, -1, -1, -1]
@@ -77,7 +133,7 @@ def integers(graph: Graph, shape: tuple[int, ...], dtype: str, scale: float, lim
     return graph.tensor(shape, dtype, RNG.integers(-limit, limit + 1, shape).astype(dtype), scale=scale)
 
 
-def add_integer_lstm(graph: Graph, whole: bool, single: bool) -> None:
+def add_integer_lstm(graph: Graph, whole: bool, single: bool, normalized: bool = False) -> None:
     """An LSTM with 8-bit weights and 16-bit cells; if `whole`, with peepholes, clips and coupled gates.
 
     Whole ones, and single steps, are projected. LiteRT takes peepholes of a projected layer for the wrong cells, unless
@@ -99,8 +155,10 @@ def add_integer_lstm(graph: Graph, whole: bool, single: bool) -> None:
     else:
         given += [-1, -1]
     given += [graph.tensor((BATCH, outputs), "int8", scale=scales[2], zero=-2, is_variable=True)]
-    given += [graph.tensor((BATCH, CELLS), "int16", scale=2.0**-11, is_variable=True), -1, -1, -1, -1]
-    gates = [graph.tensor((), "int16", scale=2.0**-12) for _ in range(4)]
+    given += [graph.tensor((BATCH, CELLS), "int16", scale=2.0**-11, is_variable=True)]
+    gains = [integers(graph, (CELLS,), "int16", 3e-5, 30000) if normalized else -1 for _ in range(4)]
+    given += [-1 if whole else gains[0], *gains[1:]]
+    gates = [graph.tensor((), "int16", scale=3e-4 if normalized else 2.0**-12) for _ in range(4)]
     hidden = graph.tensor((), "int8", scale=0.0075, zero=4)
     clips = {"cell_clip": 0.9, "proj_clip": 0.4} if whole else {}
     name, options = ("LSTM", "LSTMOptions") if single else (
@@ -135,11 +193,16 @@ def test_layers_agree_over_several_runs(whole: bool, tmp_path: Path) -> None:
     graph = Graph()
     for name in LAYERS if whole else LAYERS[2:]:  # the others are single steps, and real SVDF
         add_layer(graph, name)
+    for variant in VARIANTS if whole else VARIANTS[:2]:
+        add_variant(graph, variant, single=not whole)
     add_integer_lstm(graph, whole=True, single=False)
+    add_integer_lstm(graph, whole=True, single=not whole, normalized=True)
     add_integer_svdf(graph)
     if whole:
+        add_variant(graph, VARIANTS[0], single=True)
         add_integer_lstm(graph, whole=False, single=False)
         add_integer_lstm(graph, whole=False, single=True)
+        add_integer_lstm(graph, whole=False, single=True, normalized=True)
     content = model_file(graph)
     path = tmp_path / "model.tflite"
     path.write_bytes(content)

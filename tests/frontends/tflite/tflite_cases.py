@@ -193,7 +193,14 @@ def _quantized_unary() -> list[Case]:
         x = Q(30, 13, dtype="int16", scale=scale)
         cases += [Case("SOFTMAX", [x], [QO("int16", 1 / 32768)], "SoftmaxOptions", {"beta": 0.8})]
     cases += [Case("RELU", [Q(900, dtype="int16")], [QO("int16")])]
-    return cases
+    for name in ("EXP", "LOG", "SQRT", "RSQRT", "GELU"):
+        low, high = (1, 32767) if "SQRT" in name else (-32768, 32767)
+        x = T((900,), "int16", scale=0.0003, zero=0, low=low, high=high)
+        options = ("GeluOptions", {"approximate": True}) if name == "GELU" else ()
+        cases += [Case(name, [x], [QO("int16", 0.00045)], *options)]
+    cases += [Case("SQRT", [Q(300, zero=-128)], [QO()]), Case("LOG", [Q(300)], [QO()])]
+    alpha = C(np.arange(5) * 40 - 90, "int8", scale=0.011, zero=0)
+    return [*cases, Case("PRELU", [Q(4, 3, 7, 5, dtype="int16"), alpha], [QO("int16")])]
 
 
 @_family
@@ -237,8 +244,15 @@ def _binary() -> list[Case]:
     cases += [Case("SELECT_V2", [F((3, 1), "bool"), F((3, 5)), F((5,))], [OUT])]
     cases += [Case("SELECT", [F((3,), "bool"), F((3, 5)), F((3, 5))], [OUT])]
     casts = [("float32", "int32"), ("int32", "float32"), ("float32", "bool"), ("int8", "float32"), ("int32", "int64")]
-    cases += [Case(f"STABLEHLO_{n}", [F((3, 5)), F((3, 5))], [OUT]) for n in ("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM")]
+    for dtype in ("float32", "float16", "uint8", "int16", "uint64", "bool"):
+        same = [F((3, 5), dtype, low=0, high=9)] * 2
+        names = ("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM")
+        cases += [Case(f"STABLEHLO_{n}", same, [T((), dtype)], tolerance=1e-3) for n in names]
     cases += [Case("BITCAST", [F((3, 5))], [T((3, 5), "int32")])]
+    for a, b in (("float32", "int8"), ("float64", "int32"), ("uint8", "float32"), ("uint16", "int64")):
+        cases += [Case("BITCAST", [F((3, 4), a, low=0, high=99)], [T((), b)])]
+    cases += [Case("MUL", [F((5,), "uint32", low=0, high=70000)] * 2, [T((), "uint32")], "MulOptions")]
+    cases += [Case(n, narrow, [T((), "bool")]) for n in ("LESS", "NOT_EQUAL")]
     return cases + [Case("CAST", [F((3, 5), a)], [T((), b)]) for a, b in casts]
 
 
@@ -260,11 +274,18 @@ def _quantized_binary() -> list[Case]:
         ties = [Q(60, 70, dtype=dtype, scale=0.25), Q(60, 1, dtype=dtype, scale=0.5)]
         cases += [Case(n, ties, [QO(dtype, 1.0)], f"{n.capitalize()}Options") for n in ("ADD", "SUB")]
     cases += [Case("SQUARED_DIFFERENCE", [Q(3, 7), Q(3, 7, scale=0.017, zero=9)], [QO(scale=0.3)])]
-    for low, high in ((0, 99), (101, 255)):  # of quotients by zero, and of very small ones, LiteRT's are arbitrary
+    for low, high in ((0, 99), (101, 255)):  # of quotients by zero LiteRT's are arbitrary
         divisor = T((50,), "uint8", scale=0.03, zero=100, low=low, high=high)
         fused = {"fused_activation_function": int(low > 0)}
         cases += [Case("DIV", [Q(40, 50, dtype="uint8"), divisor], [QO("uint8", 0.004)], "DivOptions", fused)]
-    return cases
+    for dtype in _ALL:  # of quotients that are shifted by more than 31 bits, too
+        divisor = T((50,), dtype, scale=1.7, zero=Q(dtype=dtype).zero)
+        divisor = replace(divisor, low=divisor.zero + 1, high=np.iinfo(dtype).max)
+        cases += [Case("DIV", [Q(40, 50, dtype=dtype, scale=1e-3), divisor], [QO(dtype, 0.4)], "DivOptions")]
+    divisor = T((50,), "int16", scale=0.0007, zero=0, low=-30000, high=-1)
+    cases += [Case("DIV", [Q(40, 50, dtype="int16"), divisor], [QO("int16", 0.004)], "DivOptions", _FUSED)]
+    fractions = [Q(300, dtype="int16")] * 2  # whose scales do not count
+    return cases + [Case("MUL", fractions, [QO(dtype)], "MulOptions", _FUSED) for dtype in _BYTES]
 
 
 def _conv(dtype: str, channels: int, outputs: int, size: tuple[int, ...], single: bool) -> tuple[T, T, T]:
@@ -372,12 +393,27 @@ def _hybrid() -> list[Case]:
     cases += [
         Case("FULLY_CONNECTED", [F((5, 11)), C(matrix // 16, "int4", scale=0.1), real], [OUT], "FullyConnectedOptions")
     ]
+    table = RNG.integers(0, 256, (6, 11)).astype(np.uint8)  # old files declare signed bytes so
+    old = C(table, "uint8", scale=0.01)
+    cases += [Case("FULLY_CONNECTED", [F((5, 11)), old, real], [OUT], "FullyConnectedOptions")]
+    cases += [Case("EMBEDDING_LOOKUP", [F((4,), "int32", low=0, high=5), old], [OUT])]
+    letters = {"padding": 0, "stride_w": 2, "stride_h": 2}
+    for single in (True, False):
+        w, _, _ = _conv("int8", 4, 6, (3, 3), single)
+        operands = [C([2, 8, 9, 6]), w, F((2, 4, 5, 4)), real]
+        cases += [Case("TRANSPOSE_CONV", operands, [OUT], "TransposeConvOptions", letters)]
+    stack = C(RNG.integers(-127, 127, (2, 6, 11)), "int8", scale=0.01)
+    for asymmetric in (False, True):
+        fields = {"asymmetric_quantize_inputs": asymmetric, "adj_y": True}
+        cases += [Case("BATCH_MATMUL", [F((2, 3, 11)), stack], [OUT], "BatchMatMulOptions", fields)]
     return [replace(case, tolerance=1e-5) for case in cases]
 
 
 @_family
 def _matrix() -> list[Case]:
-    cases = []
+    cases = [Case("BATCH_MATMUL", [Q(2, 3, 4), Q(2, 4, 5)], [T((), "int32", scale=0.1)], "BatchMatMulOptions")]
+    long = [Q(90, 11, dtype="int16"), Q(6, 11, dtype="int16", scale=0.001), None]
+    cases += [Case("FULLY_CONNECTED", long, [QO("int16", 0.9)], "FullyConnectedOptions")]
     w, bias = C(RNG.uniform(-1, 1, (6, 11)), "float32"), C(RNG.uniform(-1, 1, 6), "float32")
     for keeps in (False, True):
         fields = {"keep_num_dims": keeps, "fused_activation_function": 1}
@@ -414,6 +450,8 @@ def _pooling() -> list[Case]:
                 x = Q(2, 7, 9, 3, dtype=dtype)
                 same = replace(x, shape=())
                 cases += [Case(name, [x], [same], "Pool2DOptions", fields | {"fused_activation_function": 3})]
+                whole = F((1, 5, 4, 3), dtype)  # integers without a scale
+                cases += [Case(name, [whole], [replace(whole, shape=())], "Pool2DOptions", fields)]
     return cases
 
 
@@ -443,6 +481,9 @@ def _resize() -> list[Case]:
             cases += [Case("RESIZE_BILINEAR", [F((2, 4, 7, 3)), C(size)], [OUT], "ResizeBilinearOptions", fields)]
             options = "ResizeNearestNeighborOptions"
             cases += [Case("RESIZE_NEAREST_NEIGHBOR", [F((2, 4, 7, 3)), C(size)], [OUT], options, fields)]
+            for dtype in ("float16", "uint16", "int32", "bool"):
+                x = F((2, 4, 7, 3), dtype, low=0, high=9)
+                cases += [Case("RESIZE_NEAREST_NEIGHBOR", [x, C(size)], [replace(x, shape=())], options, fields)]
             for dtype in _ALL:
                 x = Q(1, 4, 7, 3, dtype=dtype)
                 made = Case("RESIZE_BILINEAR", [x, C(size)], [replace(x, shape=())], "ResizeBilinearOptions", fields)
@@ -527,7 +568,7 @@ def _reduction() -> list[Case]:
             cases += [
                 Case(name, [F((2, 3, 4, 5)), C(axes)], [OUT], "ReducerOptions", fields) for axes in ([1, 2], [-1])
             ]
-        for name in ("REDUCE_ANY", "REDUCE_ALL"):
+        for name in ("REDUCE_ANY", "REDUCE_ALL", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN"):
             cases += [Case(name, [F((4, 3), "bool"), C([1])], [T((), "bool")], "ReducerOptions", fields)]
         for dtype in _ALL:
             for name in (
@@ -581,7 +622,7 @@ def _indexing() -> list[Case]:
         Case("ONE_HOT", [rows, C(5), C(2.0, "float32"), C(-1.0, "float32")], [OUT], "OneHotOptions", {"axis": -1}),
         Case("ONE_HOT", [rows, C(5), C(2.0, "float32"), C(-1.0, "float32")], [OUT], "OneHotOptions", {"axis": 0}),
         Case("TOPK_V2", [F((3, 9)), C(4)], [OUT, T((), "int32")]),
-        Case("SCATTER_ND", [C([[1], [3], [1]]), F((3, 4)), C([5, 4])], [OUT]),
+        *(Case("SCATTER_ND", [C([[1], [3], [1]]), F((3, 4), t), C([5, 4])], [T((), t)]) for t in ("float32", "bool")),
         Case("SPARSE_TO_DENSE", [C([[0, 1], [2, 3]]), C([3, 4]), C([1.5, 2.5], "float32"), C(-1.0, "float32")], [OUT]),
         *(
             Case(f"UNSORTED_SEGMENT_{name}", [F((5, 3)), C([0, 2, 0, -1, 1]), C(4)], [OUT])
@@ -589,7 +630,10 @@ def _indexing() -> list[Case]:
         ),
         Case("MATRIX_DIAG", [F((2, 4))], [OUT]),
         Case("MATRIX_SET_DIAG", [F((2, 4, 5)), F((2, 4))], [OUT]),
-        Case("BUCKETIZE", [F((3, 5))], [T((), "int32")], "BucketizeOptions", {"boundaries": [-1.0, 0.0, 0.5]}),
+        *(
+            Case("BUCKETIZE", [F((3, 5), t)], [T((), "int32")], "BucketizeOptions", {"boundaries": [-1.0, 0.0, 0.5]})
+            for t in ("float32", "float64")
+        ),
         Case("HASHTABLE_LOOKUP", [C([4, 2, 9]), C([1, 2, 4, 7]), F((4, 3))], [OUT, T((), "uint8")]),
         Case("WHERE", [F((3, 4), "bool")], [T((), "int64")]),
         Case("UNIQUE", [F((9,), "int32", low=0, high=4)], [T((), "int32"), T((), "int32")], "UniqueOptions"),
@@ -606,6 +650,7 @@ def _quantization() -> list[Case]:
         for b in _ALL
         if (a, b) not in (("uint8", "int16"), ("int16", "uint8"))
     ]
+    cases += [Case("QUANTIZE", [Q(300, dtype="int16")], [T((), "int32", scale=0.003)])]
     cases += [Case("DEQUANTIZE", [Q(300, dtype=dtype)], [OUT]) for dtype in _ALL]
     cases += [Case("DEQUANTIZE", [C(np.linspace(-3, 3, 9), "float16")], [OUT])]
     fields = {"min": -1.2, "max": 2.3, "num_bits": 8}

@@ -62,6 +62,8 @@ def check(operator: Recurrence, x: Any, weights: RecurrentWeights, lengths: Any)
     """Refuse layers that neither steps nor scans can say."""
     if any(isinstance(part, QuantizedTensor) for part in (x, *weights)):
         raise Unsayable("NNEF has no operation for recurrent layers of integers")
+    if weights.gains is not None:
+        raise Unsayable("NNEF has no operation for gates whose sums are normalized")
     if lengths is not None:
         raise Unsayable("NNEF has no operation for sequences that end before the last step")
 
@@ -148,14 +150,21 @@ def _lstm(document: Document, cell: Lstm, given: Any, states: list[Any], weights
             value = _sum(document, value, document.say(Elementwise("multiply"), seen, own))
         return _activated(document, cell.gate, value)
 
-    entering = gate(0, old, 0)
-    forgetting = document.call("sub", x=1.0, y=entering) if cell.coupled else gate(2, old, 2)
+    if cell.coupled == "i":
+        forgetting = gate(2, old, 2)
+        entering = document.call("sub", x=1.0, y=forgetting)
+    else:
+        entering = gate(0, old, 0)
+        forgetting = document.call("sub", x=1.0, y=entering) if cell.coupled else gate(2, old, 2)
     new = _activated(document, cell.new, _gate(document, total, 3, size))
     kept = document.call("mul", x=forgetting, y=old)
     now = _clipped(document, _sum(document, kept, document.call("mul", x=entering, y=new)), cell.cell_clip)
     hidden = document.call("mul", x=gate(1, now, 1), y=_activated(document, cell.out, now))
     if weights.projection is not None:
-        hidden = _clipped(document, document.say(MatMul(), hidden, weights.projection), cell.hidden_clip)
+        hidden = document.say(MatMul(), hidden, weights.projection)
+        if weights.projection_bias is not None:
+            hidden = document.say(Elementwise("add"), hidden, np.asarray(weights.projection_bias))
+        hidden = _clipped(document, hidden, cell.hidden_clip)
     return [hidden, now]
 
 

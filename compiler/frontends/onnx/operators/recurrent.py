@@ -77,7 +77,7 @@ def _gru(node: Node, f: Activation, g: Activation) -> Cell:
 
 
 def _lstm(node: Node, f: Activation, g: Activation, h: Activation) -> Cell:
-    return Lstm(f, g, h, bool(node.attributes.get("input_forget")))
+    return Lstm(f, g, h, "f" if node.attributes.get("input_forget") else "")
 
 
 _CELLS: dict[str, tuple[Callable[..., Cell], tuple[str, ...]]] = {

@@ -53,7 +53,6 @@ _REAL_TABLES: Mapping[str, Callable[[Array], Array]] = {
     "LOGISTIC": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)),
     "ELU": lambda x: np.where(x < 0, np.expm1(x), x),
     "EXP": np.exp,
-    "LOG": np.log,
 }
 
 
@@ -70,7 +69,7 @@ def table_of_reals(node: Node, function: Callable[[Array], Array]) -> Array:
 def _declare(name: str, made: Operator, types: tuple[str, ...]) -> None:
     @operator(name, types=types)
     def _activation(ctx: Lowering, node: Node) -> Result:
-        if not node.is_quantized():
+        if node.dtype(0) in REALS:
             return ctx.pointwise(lambda x: made.lower(ctx, x), node.operand(0))
         if node.dtype(0) == "int16" and name in ("TANH", "LOGISTIC"):
             of_scale = tanh_table if name == "TANH" else sigmoid_table
@@ -82,19 +81,28 @@ _declare("TANH", Elementwise("tanh"), (*REALS, *QUANTIZED))
 _declare("LOGISTIC", Elementwise("sigmoid"), (*REALS, *QUANTIZED))
 _declare("ELU", Elu(), (*FLOATS, "int8"))
 _declare("EXP", Elementwise("exp"), (*FLOATS, "int8", "int16"))
-_declare("LOG", Elementwise("log"), (*FLOATS, "int8", "int16"))
 
 
-@operator("GELU", types=(*REALS, *BYTES))
+@operator("LOG", types=(*FLOATS, "int8", "int16"))
+def _log(ctx: Lowering, node: Node) -> Result:
+    """Of quantized numbers that are not positive, the smallest that the result can stand for."""
+    if node.dtype(0) in FLOATS:
+        return ctx.pointwise(lambda x: Elementwise("log").lower(ctx, x), node.operand(0))
+    out, point = single(node.result())
+    lowest = out * np.float32(RANGES[node.dtype(0)][0] - point)
+    return by_table(ctx, node, table_of_reals(node, lambda x: np.where(x <= 0, lowest, np.log(x))))
+
+
+@operator("GELU", types=(*REALS, *QUANTIZED))
 def _gelu_(ctx: Lowering, node: Node) -> Result:
-    if node.is_quantized():
+    if node.dtype(0) not in REALS:
         return by_table(ctx, node, table_of_reals(node, _gelu(node.options.approximate)))
     return ctx.pointwise(lambda x: Gelu(node.options.approximate).lower(ctx, x), node.operand(0))
 
 
 @operator("HARD_SWISH", types=(*FLOATS, *BYTES))
 def _hard_swish(ctx: Lowering, node: Node) -> Result:
-    if node.is_quantized():
+    if node.dtype(0) not in REALS:
         ends = single(node.quantization(0)), single(node.result())
         return by_table(ctx, node, hard_swish_table(node.dtype(0), *ends))
     return ctx.pointwise(lambda x: HardSwish().lower(ctx, x), node.operand(0))
@@ -113,7 +121,7 @@ _CLIPS: Mapping[str, tuple[float, float | None]] = {
 @operator(*_CLIPS, types=(*FLOATS, *QUANTIZED))
 def _clip(ctx: Lowering, node: Node) -> Result:
     low, high = _CLIPS[node.name]
-    if not node.is_quantized():
+    if node.dtype(0) in REALS:
         if high is None:
             return ctx.pointwise(lambda x: Relu().lower(ctx, x), node.operand(0))
         ends = [np.array(end, np.float32) for end in (low, high)]
@@ -131,7 +139,7 @@ def _clip(ctx: Lowering, node: Node) -> Result:
 @operator("LEAKY_RELU", types=(*FLOATS, *QUANTIZED))
 def _leaky_relu(ctx: Lowering, node: Node) -> Result:
     alpha = np.float32(node.options.alpha)
-    if not node.is_quantized():
+    if node.dtype(0) in REALS:
         return ctx.pointwise(lambda x: LeakyRelu(float(alpha)).lower(ctx, x), node.operand(0))
     (scale, zero), (out, point) = single(node.quantization(0)), single(node.result())
     low, high = RANGES[node.dtype(0)]
@@ -142,10 +150,10 @@ def _leaky_relu(ctx: Lowering, node: Node) -> Result:
     return by_table(ctx, node, np.clip(made + point, low, high).astype(node.dtype(0)))
 
 
-@operator("PRELU", types=(*FLOATS, *BYTES))
+@operator("PRELU", types=(*FLOATS, *QUANTIZED))
 def _prelu(ctx: Lowering, node: Node) -> Result:
     x, alpha = node.operand(0), node.operand(1)
-    if not node.is_quantized():
+    if node.dtype(0) in REALS:
         alpha = ctx.reshaped(alpha, (1,) * (rank_of(x) - rank_of(alpha)) + tuple(node.shape(1)))
         return ctx.pointwise(lambda x, alpha: ParametricRelu().lower(ctx, x, alpha), x, alpha)
     (scale, zero), (slope, slope_zero), (out, point) = (
@@ -160,8 +168,9 @@ def _prelu(ctx: Lowering, node: Node) -> Result:
             centred,
             apply(ctx, "subtract", ctx.apply(Cast("int32"), alpha), np.array(slope_zero, np.int32)),
         )
-        kept = rescaled(ctx, centred, float(scale / out), node.dtype(0), zero=point, size=255)
-        falling = rescaled(ctx, product, float(scale * slope / out), node.dtype(0), zero=point, size=1 << 16)
+        sizes = (255, 1 << 16) if node.dtype(0) in BYTES else (None, None)
+        kept = rescaled(ctx, centred, float(scale / out), node.dtype(0), zero=point, size=sizes[0])
+        falling = rescaled(ctx, product, float(scale * slope / out), node.dtype(0), zero=point, size=sizes[1])
         positive = apply(ctx, "greater_equal", centred, np.array(0, np.int32))
         return Where().lower(ctx, positive, kept, falling)
 
@@ -176,7 +185,7 @@ def _softmax(ctx: Lowering, node: Node) -> Result:
     x, beta = node.operand(0), node.options.beta
     if not node.rank(0):
         raise CompileError("the softmax of a scalar is not defined")
-    if node.is_quantized():
+    if node.dtype(0) not in REALS:
         (out, point), scale = single(node.result()), single(node.quantization(0))[0]
         if node.dtype(0) == "int16":
             return ctx.apply(InterpolatedSoftmax(float(scale * np.float32(beta))), x)

@@ -17,6 +17,7 @@ from nnefc.frontends.tflite.operators.weights import (
     real_weights,
     requantized,
     scaled_back,
+    weights_zero,
 )
 from nnefc.frontends.tflite.quantized import activated, zero_of
 from nnefc.operators.base import Array, dtype_of, shape_of
@@ -79,8 +80,8 @@ def _convolved(ctx: Lowering, node: Node, w: Operand, window: Window, groups: in
 
 
 def _filter_zero(node: Node, dtype: str) -> Array | None:
-    quantization = node.quantization(1)
-    return quantization.zero.astype(dtype) if quantization.zero.any() else None
+    zero = weights_zero(node)
+    return zero.astype(dtype) if zero.any() else None
 
 
 def _quantized(
@@ -165,19 +166,26 @@ def _transpose_conv(ctx: Lowering, node: Node) -> Result:
     x, window, beyond = _transposed(ctx, node, ctx.channels_first(node.operand(2)), w, "hw")
     bias = node.optional_operand(3)
     layer = TransposedConvolution(window, 1, beyond)
+    if is_hybrid(node, data=2):
+        elements, scale, zero = hybrid_input(ctx, node, x, asymmetric=True)
+        parts = [_centred(ctx, elements, zero, "int32"), ctx.apply(Cast("int32"), w)]
+        made = scaled_back(ctx, node, ctx.apply(layer, *parts, None), scale, bias)
+        return ctx.channels_last(activated(ctx, node, made))
     if node.dtype(2) == "float32":
         return ctx.channels_last(activated(ctx, node, ctx.apply(layer, x, w, bias)))
     _check_axis(node.quantization(1), 0)
     wide = "int64" if node.dtype(2) == "int16" and not (bias is not None and dtype_of(bias) == "int32") else "int32"
-    x, w = (_centred(ctx, each, node.quantization(k), wide) for each, k in ((x, 2), (w, 1)))
+    x, w = (_centred(ctx, each, np.array(node.quantization(k).zero[0]), wide) for each, k in ((x, 2), (w, 1)))
     size = largest_sum(node, math.prod(shape_of(w)) // max(shape_of(w)[1], 1), bias) if node.dtype(2) in BYTES else None
     return ctx.channels_last(requantized(ctx, node, ctx.apply(layer, x, w), bias, rank=4, data=2, size=size))
 
 
-def _centred(ctx: Lowering, x: Operand, quantization: Quantization, dtype: str) -> Operand:
+def _centred(ctx: Lowering, x: Operand, zero: Operand | None, dtype: str) -> Operand:
+    """The integers less their zero point, which is one or one for each element of the batch."""
     wide = ctx.apply(Cast(dtype), x)
-    zero = np.array(quantization.zero[0], dtype)
-    return apply(ctx, "subtract", wide, zero) if zero else wide
+    if zero is None or (isinstance(zero, np.ndarray) and not zero.any()):
+        return wide
+    return apply(ctx, "subtract", wide, ctx.apply(Cast(dtype), zero))
 
 
 @operator("CONV_3D_TRANSPOSE", types=("int32",))

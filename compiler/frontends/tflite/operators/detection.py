@@ -14,6 +14,7 @@ from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import Concat, RepeatElements, Reshape, Slice, Transpose
 from nnefc.operators.tensor.sorting import TopK
+from nnefc.operators.vision.soft_suppression import SoftSuppression
 from nnefc.operators.vision.suppression import PaddedSuppression
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known
@@ -54,18 +55,18 @@ def _is_kept(ctx: Lowering, number: Operand, maximum: int) -> Operand:
     return apply(ctx, "less", np.arange(maximum, dtype=np.int32), number)
 
 
-@operator("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", types=FLOATS, limits="soft suppression")
+@operator("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", types=FLOATS)
 def _suppression(ctx: Lowering, node: Node) -> Result:
+    """Boxes that overlap a kept one as much as the threshold are removed; the scores of others decay in version 5."""
     boxes, scores = node.operand(0), node.operand(1)
-    maximum = node.number(2, "the number of boxes")
+    maximum, (count,) = node.number(2, "the number of boxes"), shape_of(scores)
+    if not is_known(count) or not 0 < maximum <= _MAX_DETECTIONS:
+        raise CompileError(f"{maximum} of {count} boxes cannot be kept")
     overlap, threshold = (float(node.constant(k, "a threshold").reshape(-1)[0]) for k in (3, 4))
-    if node.name.endswith("V5") and node.constant(5, "sigma").reshape(-1)[0] != 0:
-        raise CompileError("soft suppression is not supported")
-    indices, number = _selected(ctx, boxes, scores, maximum, overlap, threshold)
-    made = ctx.apply(Cast("int32"), indices)
-    if node.name.endswith("V4"):
-        return made, ctx.reshaped(number, ())
-    return made, _rows(ctx, scores, indices, _is_kept(ctx, number, maximum)), ctx.reshaped(number, ())
+    soft = node.name.endswith("V5")
+    sigma = float(node.constant(5, "sigma").reshape(-1)[0]) if soft else 0.0
+    indices, found, number = ctx.apply(SoftSuppression(maximum, overlap, threshold, sigma), boxes, scores)
+    return (indices, found, number) if soft else (indices, number)
 
 
 def _real(ctx: Lowering, node: Node, index: int) -> Operand:

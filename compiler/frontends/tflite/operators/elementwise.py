@@ -25,11 +25,12 @@ from nnefc.frontends.tflite.lowering import (
 from nnefc.frontends.tflite.operators.activation import by_table, table_of_reals
 from nnefc.frontends.tflite.quantized import activated, quantized_limits, rescaled, single
 from nnefc.operators.base import Array, rank_of, shape_of
-from nnefc.operators.math.casting import BitCast, Cast
-from nnefc.operators.math.elementwise import Elementwise, Where, apply
-from nnefc.operators.nn.byte_quotients import quotients_of_bytes
+from nnefc.operators.math.casting import BitParts, Cast
+from nnefc.operators.math.elementwise import Clip, Elementwise, Where, apply
 from nnefc.operators.nn.byte_sum import ByteSum
-from nnefc.operators.nn.fixed_point import PairTable, fixed_point_of, scaled_integers, table_of
+from nnefc.operators.nn.fixed_point import PairTable, RoundedQuotient, fixed_point_of, scaled_integers, table_of
+from nnefc.operators.nn.fixed_point_quotients import FixedPointQuotient, quotients_of_bytes
+from nnefc.operators.nn.quantization import RANGES
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
 
@@ -47,12 +48,19 @@ table("elementwise", {"SIGN": Elementwise("sign_or_zero")}, (*_NUMBERS, "float64
 table("elementwise", {"LOGICAL_NOT": Elementwise("logical_not")}, ("bool",))
 
 
-@operator("SQRT", "RSQRT", types=(*FLOATS, "int8"))
+@operator("SQRT", "RSQRT", types=(*FLOATS, "int8", "int16"))
 def _root(ctx: Lowering, node: Node) -> Result:
-    if node.is_quantized():
-        function = np.sqrt if node.name == "SQRT" else lambda x: np.float32(1) / np.sqrt(x)
-        return by_table(ctx, node, table_of_reals(node, function))
-    return ctx.pointwise(lambda x: Elementwise(node.name.lower()).lower(ctx, x), node.operand(0))
+    if not node.is_quantized():
+        return ctx.pointwise(lambda x: Elementwise(node.name.lower()).lower(ctx, x), node.operand(0))
+    (scale, zero), (out, point), dtype = single(node.quantization(0)), single(node.result()), node.dtype(0)
+    if node.name == "RSQRT":
+        largest = out * np.float32(RANGES[dtype][1] - point)
+        return by_table(
+            ctx, node, table_of_reals(node, lambda x: np.where(x <= 0, largest, np.float32(1) / np.sqrt(x)))
+        )
+    # Roots are rounded towards zero.
+    roots = table_of(dtype, lambda x: np.sqrt(scale * np.maximum(x - zero, 0).astype(np.float32)) / out)
+    return by_table(ctx, node, np.clip(np.trunc(roots) + point, *RANGES[dtype]).astype(dtype))
 
 
 @operator("ABS", types=(*_NUMBERS, "int8", "int16"))
@@ -79,10 +87,6 @@ _BINARY: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "BITWISE_XOR": ("bitwise_xor", ("int8", "uint8", "int16", "uint16", "int32", "uint32")),
     "LOGICAL_AND": ("logical_and", ("bool",)),
     "LOGICAL_OR": ("logical_or", ("bool",)),
-    "STABLEHLO_ADD": ("add", _NUMBERS),
-    "STABLEHLO_MULTIPLY": ("multiply", _NUMBERS),
-    "STABLEHLO_MAXIMUM": ("maximum", _NUMBERS),
-    "STABLEHLO_MINIMUM": ("minimum", _NUMBERS),
 }
 
 
@@ -109,8 +113,9 @@ def _floor_div(ctx: Lowering, node: Node) -> Result:
 _ARITHMETIC = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divide"}
 
 
-@operator("DIV", types=(*_NUMBERS, *BYTES))
-@operator("ADD", "SUB", "MUL", types=(*REALS, *INTEGERS, *QUANTIZED))
+@operator("DIV", types=(*_NUMBERS, *QUANTIZED))
+@operator("MUL", types=(*REALS, *INTEGERS, "uint32", *QUANTIZED))
+@operator("ADD", "SUB", types=(*REALS, *INTEGERS, *QUANTIZED))
 def _arithmetic(ctx: Lowering, node: Node) -> Result:
     if not node.is_quantized():
         function = Elementwise(_ARITHMETIC[node.name])
@@ -180,9 +185,10 @@ def _quotient(ctx: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
     dtype, ends = node.outputs[0].dtype, quantized_limits(node)
     if any(node.dtype(k) != dtype for k in (0, 1)):
         raise CompileError(f"{node.dtype(0)} divided by {node.dtype(1)} as {dtype} is not supported")
-    factor = fixed_point_of(float(one / (other * out)))  # in float32, as LiteRT
-    table = quotients_of_bytes(dtype, (zero, zero_y, point), factor, ends)
-    made: Operand = ctx.apply(PairTable(), x, y, table)
+    factor, zeros = fixed_point_of(float(one / (other * out))), (zero, zero_y, point)  # in float32, as LiteRT
+    if dtype == "int16":
+        return ctx.bound(FixedPointQuotient(dtype, zeros, factor, ends).lower(ctx, x, y))
+    made: Operand = ctx.apply(PairTable(), x, y, quotients_of_bytes(dtype, zeros, factor, ends))
     return made
 
 
@@ -206,11 +212,23 @@ def _centred(ctx: Lowering, x: Operand, zero: int) -> Operand:
 
 
 def _product(ctx: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+    if node.dtype(0) == "int16" and node.outputs[0].dtype in BYTES:
+        return _product_of_fractions(ctx, node, x, y)
     (one, zero), (other, zero_y), (out, point) = _scales(node)
     product = apply(ctx, "multiply", _centred(ctx, x, zero), _centred(ctx, y, zero_y))
     size = 1 << 16 if {node.dtype(0), node.dtype(1)} <= set(BYTES) else None
     factor, ends = float(one * other / out), quantized_limits(node)
     return rescaled(ctx, product, factor, node.outputs[0].dtype, zero=point, ends=ends, size=size)
+
+
+def _product_of_fractions(ctx: Lowering, node: Node, x: Operand, y: Operand) -> Operand:
+    """A product of integers of 16 bits, all of which are behind the point, as one of 7 of them; scales do not count."""
+    product = apply(ctx, "multiply", *(ctx.apply(Cast("int32"), part) for part in (x, y)))
+    for bits in (15, 8):
+        product = ctx.apply(RoundedQuotient(), product, np.array(1 << bits))
+    moved = apply(ctx, "add", product, np.array(single(node.result())[1], np.int32))
+    ends = (np.array(end, np.int32) for end in quantized_limits(node))
+    return ctx.apply(Cast(node.outputs[0].dtype), ctx.apply(Clip(), moved, *ends))
 
 
 @operator("SQUARED_DIFFERENCE", types=(*_NUMBERS, "int8"))
@@ -239,7 +257,7 @@ def _add_n(ctx: Lowering, node: Node) -> Result:
 
 # Comparisons.
 
-_COMPARED = (*_NUMBERS, "bool", "int8", "uint8", "int16")
+_COMPARED = (*REALS, *INTEGERS, "bool", *QUANTIZED)
 
 
 @operator("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", types=_COMPARED)
@@ -279,6 +297,7 @@ def _cast(ctx: Lowering, node: Node) -> Result:
     return Value(ctx.apply(Cast(dtype, limits=True, nan="largest"), node.operand(0)), dtype)
 
 
-@operator("BITCAST", limits="results with another number of dimensions")
+@operator("BITCAST")
 def _bitcast(ctx: Lowering, node: Node) -> Result:
-    return BitCast(node.outputs[0].dtype).lower(ctx, node.operand(0))
+    """Parts of wider elements are along the last dimension."""
+    return BitParts(node.outputs[0].dtype).lower(ctx, node.operand(0))

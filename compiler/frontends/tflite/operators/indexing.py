@@ -8,7 +8,7 @@ import numpy as np
 
 from nnefc.frontends.tflite.lowering import FLOATS, INTEGERS, Lowering, Node, Operand, Result, operator
 from nnefc.operators.base import Array, dtype_of, numpy_dtype, rank_of, shape_of, zeros
-from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.casting import BitCast, Cast
 from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.quantization import Dequantization
@@ -55,6 +55,7 @@ def _embedding(ctx: Lowering, node: Node) -> Result:
     rows = ctx.apply(Gather(0), node.operand(1), node.operand(0))
     if node.outputs[0].dtype == "float32" and node.is_quantized(1):
         given = node.quantization(1)
+        rows = ctx.apply(BitCast("int8"), rows) if node.dtype(1) == "uint8" else rows  # as old files declare them
         zero = np.zeros(given.scale.size, np.int32)
         if given.is_single:
             return Dequantization().lower(ctx, rows, given.scale.reshape(()), zero.reshape(()))
@@ -135,9 +136,12 @@ def _scatter_nd(ctx: Lowering, node: Node) -> Result:
     """Updates of the same element are added."""
     target = tuple(node.sizes(2, "the shape"))
     updates = node.operand(1)
+    is_bool = dtype_of(updates) == "bool"
+    updates = ctx.apply(Cast("int8"), updates) if is_bool else updates
     data = ctx.apply(Full(target, 0, dtype_of(updates)))
-    reduction = "none" if dtype_of(updates) == "bool" else "add"
-    return ScatterND(reduction).lower(ctx, data, ctx.apply(Cast("int64"), node.operand(0)), updates)
+    layer = ScatterND("max" if is_bool else "add")
+    made = ctx.apply(layer, data, ctx.apply(Cast("int64"), node.operand(0)), updates)
+    return ctx.apply(Cast("bool"), made) if is_bool else made
 
 
 @operator("SPARSE_TO_DENSE", types=("int32", "int64"))
@@ -211,12 +215,13 @@ def _matrix_set_diag(ctx: Lowering, node: Node) -> Result:
     return Where().lower(ctx, inside, spread, x)
 
 
-@operator("BUCKETIZE", types=(*FLOATS, *INTEGERS))
+@operator("BUCKETIZE", types=(*FLOATS, "float64", *INTEGERS))
 def _bucketize(ctx: Lowering, node: Node) -> Result:
     """How many boundaries are not above an element."""
     x = node.operand(0)
-    bounds: Array = np.asarray(node.options.boundaries, np.float32)
-    wide = ctx.apply(Unsqueeze((rank_of(x),)), ctx.apply(Cast("float32"), x))
+    dtype = "float64" if node.dtype(0) == "float64" else "float32"
+    bounds: Array = np.asarray(node.options.boundaries, np.float32).astype(dtype)
+    wide = ctx.apply(Unsqueeze((rank_of(x),)), ctx.apply(Cast(dtype), x))
     reached = ctx.apply(Cast("int32"), apply(ctx, "greater_equal", wide, bounds))
     return Sum((rank_of(x),)).lower(ctx, reached)
 

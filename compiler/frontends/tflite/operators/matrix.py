@@ -14,6 +14,7 @@ from nnefc.frontends.tflite.operators.weights import (
     real_weights,
     requantized,
     scaled_back,
+    weights_zero,
 )
 from nnefc.frontends.tflite.quantized import (
     activated,
@@ -63,7 +64,7 @@ def _fully_connected(ctx: Lowering, node: Node) -> Result:
 
 
 def _weights_zero(node: Node, dtype: str) -> np.ndarray | None:
-    zero = node.quantization(1).zero
+    zero = weights_zero(node)
     return zero.astype(dtype).reshape(() if zero.size == 1 else (1, -1)) if zero.any() else None
 
 
@@ -75,7 +76,7 @@ def _quantized(ctx: Lowering, node: Node, x: Operand, w: Operand, bias: Operand 
         zero = zero_of(node.quantization(0), node.dtype(0))
         sums = ctx.apply(IntegerProduct(), x, w, zero, _weights_zero(node, dtype_of(w)))
     size = largest_sum(node, shape_of(w)[0], bias) if node.dtype(0) in BYTES else None
-    return requantized(ctx, node, sums, bias, rank=2, size=size)
+    return requantized(ctx, node, sums, bias, rank=2, size=size, exact=node.dtype(1) != "int16")
 
 
 @operator("BATCH_MATMUL", types=("float32", "int8", "int16", "int32"))
@@ -89,10 +90,13 @@ def _batch_matmul(ctx: Lowering, node: Node) -> Result:
         rows = (*shape_of(a)[:-1], 1)
         given = None if zero is None else ctx.reshaped(zero, rows)
         sums = ctx.apply(IntegerProduct(), ctx.reshaped(elements, shape_of(a)), b, given)
-        factor = apply(ctx, "multiply", ctx.reshaped(scale, rows), single(node.quantization(1))[0].reshape(()))
+        weights_scale = np.asarray(single(node.quantization(1))[0])
+        factor = apply(ctx, "multiply", ctx.reshaped(scale, rows), weights_scale)
         return apply(ctx, "multiply", ctx.apply(Cast("float32"), sums), factor)
     if not node.is_quantized():
         return ctx.apply(MatMul(), a, b)
+    if node.outputs[0].dtype == "int32":  # the sums of products themselves
+        return ctx.apply(IntegerProduct(), a, b)
     (one, zero_a), (other, zero_b), (out, zero) = (
         single(q) for q in (node.quantization(0), node.quantization(1), node.result())
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.tflite.lowering import Lowering, Node, Operand, Result, operator
+from nnefc.frontends.tflite.lowering import REALS, Lowering, Node, Operand, Result, operator
 from nnefc.frontends.tflite.operators.convolution import window_of
 from nnefc.frontends.tflite.quantized import activated, quantized_limits
 from nnefc.operators.base import dtype_of, numpy_dtype, shape_of
@@ -26,7 +26,7 @@ def _window(node: Node) -> Window:
 
 def _ended(ctx: Lowering, node: Node, made: Operand) -> Result:
     """Applies the fused activation, to integers as to what they stand for."""
-    if not node.is_quantized():
+    if node.dtype(0) in REALS:
         return ctx.channels_last(activated(ctx, node, made))
     low, high = (np.array(end, numpy_dtype(dtype_of(made))) for end in quantized_limits(node))
     return ctx.channels_last(ctx.apply(Clip(), made, low, high))
@@ -35,7 +35,7 @@ def _ended(ctx: Lowering, node: Node, made: Operand) -> Result:
 @operator("AVERAGE_POOL_2D", types=("float32", "int8", "uint8", "int16"))
 def _average(ctx: Lowering, node: Node) -> Result:
     window, x = _window(node), ctx.channels_first(node.operand(0))
-    if not node.is_quantized():
+    if node.dtype(0) in REALS:
         return _ended(ctx, node, ctx.apply(AveragePool(window, count_padding=False), x))
     sums = ctx.apply(SumPool(window), ctx.apply(Cast("int32"), x))
     sizes = shape_of(x)[2:]

@@ -15,10 +15,14 @@ from nnefc.support.diagnostics import CompileError
 __all__: list[str] = []
 
 
+_OTHER_RESULTS = {("float32", "int4"), ("float32", "uint4"), ("int16", "int32")}
+"""Pairs of an element type and a result that is not of 8 or 16 bits."""
+
+
 @operator("QUANTIZE", types=("float32", "int8", "uint8", "int16", "int32"))
 def _quantize(ctx: Lowering, node: Node) -> Result:
     dtype, out = node.outputs[0].dtype, node.result()
-    if dtype not in ("int8", "uint8", "int16"):
+    if dtype not in ("int8", "uint8", "int16") and (node.dtype(0), dtype) not in _OTHER_RESULTS:
         raise CompileError(f"a result of {dtype} is not supported")
     if node.dtype(0) == "float32":
         if out.is_single:
@@ -30,7 +34,7 @@ def _quantize(ctx: Lowering, node: Node) -> Result:
     return ctx.pointwise(lambda x: rescaled(ctx, x, factor, dtype, -zero, point), node.operand(0))
 
 
-@operator("DEQUANTIZE", types=("int8", "uint8", "int16", "int4", "float16"))
+@operator("DEQUANTIZE", types=("int8", "uint8", "int16", "int4", "uint4", "int2", "float16"))
 def _dequantize(ctx: Lowering, node: Node) -> Result:
     x = node.operand(0)
     if node.dtype(0) == "float16":

@@ -15,6 +15,7 @@ from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.matrix import transposed
 from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.fixed_point_gates import MAX_INTEGER_BITS
+from nnefc.operators.nn.fixed_point_normalization import GateNormalization
 from nnefc.operators.nn.integer_recurrent import Factored, IntegerGate, IntegerLstm, IntegerProjection
 from nnefc.operators.nn.quantization import IntegerProduct
 from nnefc.operators.tensor.shape import Concat, Reshape, Slice
@@ -23,8 +24,8 @@ from nnefc.support.diagnostics import CompileError
 __all__ = ["lower_integer_lstm", "lower_integer_svdf"]
 
 _GATE_SCALE = np.float32(2.0**-12)
-_HIDDEN, _CELL = 18, 19
-"""Inputs that are the states."""
+_HIDDEN, _CELL, _GAINS = 18, 19, 20
+"""Inputs that are the states, and the first by which normalized sums of gates are multiplied."""
 
 
 def lower_integer_lstm(ctx: Lowering, node: Node, x: Operand) -> Operand:
@@ -46,6 +47,8 @@ def lower_integer_lstm(ctx: Lowering, node: Node, x: Operand) -> Operand:
     gates = [_gate(node, k) for k in range(4)]
     if any(gate is None for gate in gates[1:]):
         raise CompileError("weights of a gate are missing")
+    if len({gate.normalization is None for gate in gates if gate is not None}) > 1:
+        raise CompileError("the sums of some gates are normalized, those of others are not")
     exponent = _exponent(node)
     layer = IntegerLstm(
         tuple(gates),  # type: ignore[arg-type]
@@ -81,14 +84,33 @@ def _gate(node: Node, number: int) -> IntegerGate | None:
     if node.optional(1 + number) is None:
         return None
     (scale, zero), (hidden_scale, hidden_zero) = (single(node.quantization(k)) for k in (0, _HIDDEN))
-    inputs = _factored(node, 1 + number, 12 + number, -zero, scale, _GATE_SCALE)
-    hidden = _factored(node, 5 + number, None, -hidden_zero, hidden_scale, _GATE_SCALE)
+    normalization, result = _normalization(node, number), _GATE_SCALE
+    bias: int | None = 12 + number
+    if normalization is not None:
+        intermediate = node.intermediates[number].quantization
+        if intermediate is None:
+            raise CompileError("an intermediate tensor has no scale")
+        result, bias = single(intermediate)[0], None
+    inputs = _factored(node, 1 + number, bias, -zero, scale, result)
+    hidden = _factored(node, 5 + number, None, -hidden_zero, hidden_scale, result)
     index = {0: 9, 1: 10, 3: 11}.get(number)
     if index is None or node.optional(index) is None:
-        return IntegerGate(inputs, hidden)
+        return IntegerGate(inputs, hidden, None, normalization)
     cell_scale = np.float32(2.0 ** _exponent(node))
-    factor = float(cell_scale * single(node.quantization(index))[0] / _GATE_SCALE)
-    return IntegerGate(inputs, hidden, (node.constant(index, "a peephole"), factor))
+    factor = float(cell_scale * single(node.quantization(index))[0] / result)
+    return IntegerGate(inputs, hidden, (node.constant(index, "a peephole"), factor), normalization)
+
+
+def _normalization(node: Node, number: int) -> GateNormalization | None:
+    """That of a gate's sums, where the layer has one."""
+    index = _GAINS + number
+    if node.optional(index) is None:
+        return None
+    weights, bias = node.constant(index, "the gains"), node.constant(12 + number, "a bias")
+    if weights.dtype != np.int16 or bias.dtype != np.int32:
+        raise CompileError(f"gains of {weights.dtype} with a bias of {bias.dtype} are not supported")
+    scale = single(node.quantization(index))[0]
+    return GateNormalization(weights, bias, float(scale), max(1, int(np.float32(10000) * scale)))
 
 
 def _factored(node: Node, index: int, bias: int | None, zero: int, scale: np.float32, result: np.float32) -> Factored:

@@ -38,13 +38,18 @@ _NUMBERS = (*FLOATS, *INTEGERS)
 
 _REDUCTIONS: Mapping[str, tuple[type[Reduction], tuple[str, ...]]] = {
     "MEAN": (Mean, (*_NUMBERS, *QUANTIZED)),
-    "SUM": (Sum, (*_NUMBERS, *QUANTIZED)),
-    "REDUCE_PROD": (Product, (*_NUMBERS, "int8", "int16")),
-    "REDUCE_MAX": (Maximum, (*_NUMBERS, *QUANTIZED)),
-    "REDUCE_MIN": (Minimum, (*_NUMBERS, *QUANTIZED)),
+    "SUM": (Sum, (*_NUMBERS, *QUANTIZED, "bool")),
+    "REDUCE_PROD": (Product, (*_NUMBERS, "int8", "int16", "bool")),
+    "REDUCE_MAX": (Maximum, (*_NUMBERS, *QUANTIZED, "bool")),
+    "REDUCE_MIN": (Minimum, (*_NUMBERS, *QUANTIZED, "bool")),
     "REDUCE_ANY": (AnyTrue, ("bool",)),
     "REDUCE_ALL": (AllTrue, ("bool",)),
 }
+
+
+_OF_BOOLEANS: Mapping[type[Reduction], type[Reduction]] = {
+    Sum: AnyTrue, Maximum: AnyTrue, Product: AllTrue, Minimum: AllTrue,
+}  # fmt: skip
 
 
 def _reduced(ctx: Lowering, x: Operand, kind: type[Reduction], axes: tuple[int, ...], keeps: bool) -> Operand:
@@ -68,7 +73,8 @@ def _declare(name: str, kind: type[Reduction], types: tuple[str, ...]) -> None:
             return _quantized(ctx, node, x, axes, keeps)
         if node.is_quantized() and name == "REDUCE_PROD":
             return _quantized_product(ctx, node, x, axes, keeps)
-        return _reduced(ctx, x, kind, axes, keeps)
+        chosen = _OF_BOOLEANS.get(kind, kind) if node.dtype(0) == "bool" else kind
+        return _reduced(ctx, x, chosen, axes, keeps)
 
 
 for _name, (_kind, _types) in _REDUCTIONS.items():

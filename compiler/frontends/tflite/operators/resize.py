@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnefc.frontends.tflite.lowering import FLOATS, QUANTIZED, Lowering, Node, Operand, Result, operator
+from nnefc.frontends.tflite.lowering import FLOATS, QUANTIZED, REALS, Lowering, Node, Operand, Result, operator
 from nnefc.operators.base import Array, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import apply
@@ -82,7 +82,7 @@ def _taps(elements: int, results: int, coordinates: str) -> list[tuple[Array, Ar
     return [(low, (ones - part).astype(np.int32)), (np.maximum(high, 0), part.astype(np.int32))]
 
 
-@operator("RESIZE_NEAREST_NEIGHBOR", types=(*FLOATS, *QUANTIZED))
+@operator("RESIZE_NEAREST_NEIGHBOR", types=(*REALS, *QUANTIZED, "uint16", "int32", "uint32", "bool"))
 def _nearest(ctx: Lowering, node: Node) -> Result:
     """The element before a position in float32; with aligned corners the nearest, of two the one behind."""
     coordinates = _coordinates(node)

@@ -45,20 +45,28 @@ table(
 )
 
 _BINARY = {"DIVIDE": "divide", "SUBTRACT": "subtract", "POWER": "power", "REMAINDER": "fmod"}
+_OF_BOOLEANS = {
+    "ADD": ("add", "logical_or"), "MULTIPLY": ("multiply", "logical_and"),
+    "MAXIMUM": ("maximum", "logical_or"), "MINIMUM": ("minimum", "logical_and"),
+}  # fmt: skip
+"""Functions of numbers that are functions of booleans, too."""
+
 _BITS = {"AND": "bitwise_and", "OR": "bitwise_or"}
 
 
-def _declare(name: str, function: str, types: tuple[str, ...]) -> None:
+def _declare(name: str, function: str, of_booleans: str, types: tuple[str, ...]) -> None:
     @operator(f"STABLEHLO_{name}", types=types)
     def _binary(ctx: Lowering, node: Node) -> Result:
-        chosen = function.replace("bitwise", "logical") if node.dtype(0) == "bool" else function
+        chosen = of_booleans if node.dtype(0) == "bool" else function
         return ctx.pointwise(lambda x, y: Elementwise(chosen).lower(ctx, x, y), node.operand(0), node.operand(1))
 
 
 for _name, _function in _BINARY.items():
-    _declare(_name, _function, _NUMBERS)
+    _declare(_name, _function, "", _NUMBERS)
+for _name, (_function, _other) in _OF_BOOLEANS.items():
+    _declare(_name, _function, _other, (*_NUMBERS, "float16", "bool"))
 for _name, _function in _BITS.items():
-    _declare(_name, _function, (*_NUMBERS[2:], "bool"))
+    _declare(_name, _function, _function.replace("bitwise", "logical"), (*_NUMBERS[2:], "bool"))
 
 
 @operator("STABLEHLO_SELECT", types=("bool",))

@@ -13,14 +13,14 @@ import numpy as np
 from nnefc.frontends.tflite.lowering import Lowering, Node, Operand
 from nnefc.frontends.tflite.quantized import quantized_limits, single
 from nnefc.operators.base import Array, dtype_of, rank_of, shape_of
-from nnefc.operators.math.casting import Cast
+from nnefc.operators.math.casting import BitCast, Cast
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.nn.dynamic_quantization import RowQuantization
 from nnefc.operators.nn.fixed_point import FixedPointScaling, fixed_points_of
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known
 
-__all__ = ["hybrid_input", "is_hybrid", "largest_sum", "real_weights", "requantized", "scaled_back"]
+__all__ = ["hybrid_input", "is_hybrid", "largest_sum", "real_weights", "requantized", "scaled_back", "weights_zero"]
 
 
 def is_hybrid(node: Node, data: int = 0, weights: int = 1) -> bool:
@@ -29,9 +29,17 @@ def is_hybrid(node: Node, data: int = 0, weights: int = 1) -> bool:
 
 
 def real_weights(ctx: Lowering, node: Node, index: int) -> Operand:
-    """Weights as they are multiplied: float16 becomes float32."""
+    """Weights as they are multiplied: float16 becomes float32; bytes of hybrid operators are signed."""
     w = node.operand(index)
+    if node.dtype(index) == "uint8" and is_hybrid(node, weights=index):
+        return ctx.apply(BitCast("int8"), w)
     return ctx.apply(Cast("float32"), w) if node.dtype(index) == "float16" else w
+
+
+def weights_zero(node: Node) -> Array:
+    """The zero points of weights; bytes of hybrid operators, which old files declare as uint8, have none."""
+    zero: Array = node.quantization(1).zero
+    return np.zeros_like(zero) if node.dtype(1) == "uint8" and is_hybrid(node) else zero
 
 
 def largest_sum(node: Node, taps: Dimension, bias: Operand | None) -> int | None:
@@ -44,7 +52,7 @@ def largest_sum(node: Node, taps: Dimension, bias: Operand | None) -> int | None
 
 def requantized(
     ctx: Lowering, node: Node, sums: Operand, bias: Operand | None, rank: int, data: int = 0, channel: int = 1,
-    size: int | None = None,
+    size: int | None = None, exact: bool | None = None,
 ) -> Operand:  # fmt: skip
     """Sums `[N, C, …]` of products as the integers of the result.
 
@@ -54,6 +62,7 @@ def requantized(
         data: which input the activations are; the weights are input 1.
         channel: the dimension of the sums that channels are along.
         size: the largest absolute value of the sums with their bias, where it is known.
+        exact: whether they are rounded once; those of matrices are where it is not given.
     """
     output = node.outputs[0].dtype
     input_scale, out = single(node.quantization(data))[0], node.result()
@@ -71,7 +80,9 @@ def requantized(
         sums = apply(ctx, "add", sums, ctx.reshaped(given, tuple(shape_of(bias)[0] if s == -1 else 1 for s in shape)))
     factors = factors.reshape(() if weights.is_single else shape)
     low, high = quantized_limits(node)
-    scaling = FixedPointScaling(output, zero=zero, low=low, high=high, exact=rank == 2, size=size)
+    scaling = FixedPointScaling(
+        output, zero=zero, low=low, high=high, exact=rank == 2 if exact is None else exact, size=size
+    )
     made: Operand = ctx.apply(scaling, sums, *fixed_points_of(factors))
     return made
 
