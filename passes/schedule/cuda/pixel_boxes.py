@@ -45,7 +45,8 @@ _PARTS = 2
 """Elements in a tensor map of a block of 16 bytes, of 8 each: the larger they are, the longer the lines of a box can
 be."""
 _ROWS = (LOAD_BYTES, 2 * LOAD_BYTES, 4 * LOAD_BYTES, 8 * LOAD_BYTES)
-"""Bytes of a block of channels, which is a row of a tile in shared memory."""
+"""Bytes of a block of channels, which is a row of a tile in shared memory; one of float32 has two vectors or more,
+for joined elements would not be rounded."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,10 @@ class Pixels:
         tensors = dict(zip(product.params, product.func.params, strict=True))
         sizes = tuple(reversed(sizes_of(tensors[read.source])))
         sizes = (*sizes[:2], 1, *sizes[2:]) if len(sizes) == _IMAGE else sizes  # images of one line
-        if (
-            len(sizes) != 5
-            or not is_known(*sizes[:_IMAGE])
-            or sizes[_LANE] * element_bytes(str(read.source.dtype)) not in _ROWS
-        ):
+        if len(sizes) != 5 or not is_known(*sizes[:_IMAGE]):
+            return None
+        dtype = str(read.source.dtype)
+        if sizes[_LANE] * element_bytes(dtype) not in (_ROWS[1:] if dtype == "float32" else _ROWS):
             return None
         axes = (product.batch, product.rows, product.depth)
         of_axes = {var: size for each in axes for var, size in zip(each.variables, each.sizes, strict=True)}

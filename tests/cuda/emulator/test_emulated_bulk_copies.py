@@ -39,6 +39,22 @@ __device__ __forceinline__ void copy(void *to, void *barrier, const CUtensorMap 
         "r"((unsigned)__cvta_generic_to_shared(barrier)) : "memory");
 }
 
+extern "C" __global__ void __launch_bounds__(32) single(float* __restrict__ a, float* __restrict__ out,
+    const __grid_constant__ CUtensorMap map) {
+  extern __shared__ __align__(1024) uchar memory[];
+  __shared__ uint64_t barrier[1];
+  int n = ((int)threadIdx.x);
+  if (n == 0) {
+    init(barrier, 1);
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+    expect(barrier, 128);
+    copy(memory, barrier, map, 0, 0);
+  }
+  __syncthreads();
+  wait(barrier, 0);
+  out[n] = ((float*)memory)[n];
+}
+
 extern "C" __global__ void __launch_bounds__(160) pipeline(half* __restrict__ a, half* __restrict__ b,
     float* __restrict__ out, int mistake, const __grid_constant__ CUtensorMap map_a,
     const __grid_constant__ CUtensorMap map_b) {
@@ -143,6 +159,27 @@ def test_a_thread_copies_what_a_warpgroup_multiplies(kernels: EmulatedKernels, r
     given, wanted = arguments(0, rows)
     kernels.launch_in_orders("pipeline", given, (1,), (160,), SHARED, orders=range(4))
     np.testing.assert_allclose(given[2], wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_copies_round_float32_to_the_nearest_tf32(kernels: EmulatedKernels) -> None:
+    step = 2.0**-10  # from 1 to the next TF32
+    pairs = {
+        1 + step / 2: 1,
+        1 + 3 * step / 2: 1 + 2 * step,  # halfway between two: the even one
+        1 + step / 2 + 2.0**-23: 1 + step,
+        -1 - step / 4: -1,
+        2 - step / 4: 2,
+        3.5: 3.5,
+        3.4028234e38: np.inf,
+        -np.inf: -np.inf,
+        2.0**-126: 2.0**-126,
+        2.0**-149: 0,
+    }
+    a, out = np.zeros(32, np.float32), np.full(32, 7, np.float32)
+    a[: len(pairs) + 1] = [*pairs, np.nan]
+    tensor_map = TensorMapArgument(a, EncodedMap(0, 0, 4, (32, 1, 1), (128, 128), (32, 1, 1), (1, 1, 1), 8))
+    kernels.launch_in_orders("single", [a, out, tensor_map], (1,), (32,), 128)
+    np.testing.assert_array_equal(out[: len(pairs) + 1], np.array([*pairs.values(), np.nan], np.float32))
 
 
 @pytest.mark.parametrize("order", [0, 1])
