@@ -143,10 +143,11 @@ class _Packer(Rewriter):
         source = packed_data(self.builder, self._padded_rows(converted(self.builder, left, how), how), how)
         product = emit_te(
             self.builder,
-            lambda a, table, b: multiply_quads(a, table, b, pairs.limits, columns),
+            lambda a, table, b, ends: multiply_quads(a, table, b, ends, pairs.kinds, columns),
             source,
             constant(pairs.table),
             constant(pairs.weights),
+            constant(pairs.ends),
             name="integer_matmul",
             attrs={FUSION: OpPattern.OUT_FUSABLE},
         )

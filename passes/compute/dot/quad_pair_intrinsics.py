@@ -30,13 +30,13 @@ def use_quad_pairs() -> None:
 def _lowered(call: tvm.ir.Call) -> tirx.Expr:
     operands, (pair, limits) = quad_operands(call), quad_kind(call)
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
-    _, direct, joined = limits  # of two pairs that share sums, all operands are those of one call
+    _, direct, joined, _ = limits  # of two pairs that share sums, all operands are those of one call
 
     def products(is_direct: bool, is_joined: bool) -> tirx.Expr:
         return _products(operands, is_direct, is_joined, lanes)
 
-    if isinstance(pair, tirx.IntImm):
-        return products(int(pair) < direct, int(pair) < joined)
+    if all(isinstance(position, tirx.IntImm) for position in (pair, direct, joined)):
+        return products(int(pair) < int(direct), int(pair) < int(joined))
     folded = tirx.Select(pair < joined, products(False, True), products(False, False))
     return tirx.Select(pair < direct, products(True, True), folded)
 

@@ -14,14 +14,16 @@ smaller, larger ones. So weights decide at compile time for each pair of quads:
     apart     |w| · v, of each quad by itself       any: 2 · 128 · 128 is 2¹⁵
 
 Folded products differ from u · w by 128 w, or by 127 w, which the weights alone decide. Quads may be added up in any
-order, so that those that fit together are paired, and pairs likewise. A table holds where the data of each are:
+order, so that those that fit together are paired, and pairs likewise. A table holds where the data of each are, and
+each block of output channels has its own numbers of pairs of each kind:
 
     C[o, row, :] = Σ over pairs p of X[row + T[o, 2 p]] · W[o, 2 p, :] + X[row + T[o, 2 p + 1]] · W[o, 2 p + 1, :]
 
 How many quads are in direct pairs depends on K, the weights of a result. Of weights with a normal distribution, scaled
-by channel, about a tenth are for K = 256, a third for K = 576, a third to a half for K = 1,000, and more than half
-for K above 2,000; nearly all others are in folded pairs. Of uniform weights none are direct. Of weights in 7 bits, as
-quantizers make them for processors without VNNI, nearly all are direct, and shared where K is above 500.
+by channel, hardly any are for K = 128, a third for K = 256, more than half for K = 576, three quarters for K = 1,000,
+and four fifths or more for K above 2,000; nearly all others are in folded pairs. Of uniform weights none are direct. Of
+weights in 7 bits, as quantizers make them for processors without VNNI, nearly all are direct, and shared where K is 256
+or more.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 from tvm import te, tirx
@@ -61,18 +63,16 @@ _LARGEST, _FOLDED = (1 << 15) - 1, 256
 _COSTS = (0.61, 0.71, 0.92, 1.04)
 """Time of a quad of a pair of each kind, in that of a quad by `vpmaddwd` (measured: Zen 3)."""
 
-_LOOP, _WORTH_IT = 1.2, 1.02
+_LOOP, _WORTH_IT = 1.2, 1.3
 """Time of a loop over pairs besides, and the share of the time by `vpmaddwd` from which on pairs do not pay: they save
-a copy of the data in 16 bits."""
-
-_QUANTILES = (0, 0.1, 0.25, 0.5, 1)
-"""Quantiles of the blocks' counts of pairs of a kind: each one is tried as the count that all blocks have."""
+a copy of the data in 16 bits, and LLVM stores no sums on the stack (measured: Zen 4, convolutions of 8 to 256 channels
+with any weights; those of up to 16 take as long or less by `vpmaddwd`)."""
 
 _PADDED = 3
 """Quads without a partner, at most, that are pairs with zeros: a loop over pairs apart takes longer."""
 
-_PARTNERS, _FAILURES = 48, 8
-"""Quads that each quad is tried with, and how many of these in a row may fit none."""
+_GROUP = 128
+"""Quads among which partners are found: of more, nearly as many have one, and it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,21 @@ class QuadPairs:
     Attributes:
         table: `[blocks, 2 · pairs]`, int32: where the data of each quad are.
         weights: `[blocks, 2 · pairs, lanes]`: four int8 of each lane as an int32.
-        limits: the ends of the shared, of the direct and of the folded pairs, which come in this order.
+        ends: `[blocks, 4]`, int32: of the shared, the direct, the folded pairs and those apart, in this order; what
+            follows are zeros.
         shift: `[blocks · lanes]`: what is to be added to the sums of uint8 data.
     """
 
     table: np.ndarray
     weights: np.ndarray
-    limits: tuple[int, int, int]
+    ends: np.ndarray
     shift: np.ndarray
+
+    @property
+    def kinds(self) -> tuple[bool, ...]:
+        """Whether any block has pairs of each kind."""
+        counts = np.diff(self.ends, axis=1, prepend=0)
+        return tuple(bool(column.any()) for column in counts.T)
 
 
 def has_quad_pairs(target: Target) -> bool:
@@ -171,20 +178,24 @@ def pair_quads(filters: np.ndarray, offsets: np.ndarray, lanes: int, largest: in
     shared = _shared(one_sign, limit, direct)
     folded = _partners(np.abs(wide).sum(-1, dtype=np.int16), _FOLDED, is_used & (direct < 0))
     alone = is_used & (direct < 0) & (folded < 0)
-    padded = alone if alone.sum(1).max() <= _PADDED else np.zeros_like(alone)
+    padded = alone & (alone.sum(1, keepdims=True) <= _PADDED)
     kinds = zip(shared, direct, folded, alone & ~padded, padded & free, padded & ~free, strict=True)
     of_block = [_kinds(*block) for block in kinds]
-    numbers = _numbers([tuple(map(len, kinds)) for kinds in of_block])
-    if _time(numbers) >= _WORTH_IT * is_used.sum(1).max():
+    numbers = [_numbers(list(map(len, found))) for found in of_block]
+    if sum(map(_time, numbers)) >= _WORTH_IT * count * is_used.sum(1).max():
         return None
-    order = np.array([_in_order(kinds, numbers) for kinds in of_block])
-    chosen = np.where(order[..., None, None] >= 0, np.take_along_axis(blocks, order[..., None, None], 1), np.int8(0))
-    ends = list(accumulate(size * number // 2 for size, number in zip(_SIZES, numbers, strict=True)))
+    ends = np.cumsum(np.array(numbers) * _SIZES // 2, axis=1)
+    order = np.full((count, 2 * ends.max()), -1)
+    for row, found, chosen in zip(order, of_block, numbers, strict=True):
+        ordered = _in_order(found, chosen)
+        row[: len(ordered)] = ordered
+    taken = np.where(order[..., None, None] >= 0, np.take_along_axis(blocks, order[..., None, None], 1), np.int8(0))
+    folds = np.arange(order.shape[1]) >= 2 * ends[:, 1:2]
     return QuadPairs(
         np.where(order >= 0, np.asarray(offsets)[order], 0).astype(np.int32),
-        np.ascontiguousarray(chosen).view("<i4")[..., 0],
-        (ends[0], ends[1], ends[2]),
-        _shift(chosen[:, 2 * ends[1] :].astype(np.int64)),
+        np.ascontiguousarray(taken).view("<i4")[..., 0],
+        ends.astype(np.int32),
+        _shift(np.where(folds[..., None, None], taken, np.int8(0))),
     )
 
 
@@ -203,33 +214,47 @@ def _shared(sums: np.ndarray, maximum: int, direct: np.ndarray) -> np.ndarray:
 def _partners(sums: np.ndarray, maximum: int, free: np.ndarray) -> np.ndarray:
     """Returns the partner of each quad, -1 for none, `[blocks, quads]`: one with which no sum exceeds the maximum.
 
-    Those with the largest sums are tried with those that have the smallest ones.
+    Partners are found within groups of quads, each of which has large and small sums.
 
     Args:
         sums: `[blocks, quads, …]`.
         free: quads that may have partners.
     """
-    quads = free.shape[1]
-    size = np.where(free, np.einsum("bqs,bqs->bq", sums, sums, dtype=np.float32), np.inf)
-    order = np.argsort(size, axis=1, kind="stable")  # those that are not free come last
-    sums, free = np.take_along_axis(sums, order[..., None], 1), np.take_along_axis(free, order, 1)
-    last = free.sum(1, keepdims=True) - 1
-    partner, failures = np.full(free.shape, -1), 0
-    for attempt in range(_PARTNERS):
-        distance = (attempt + 1) // 2 * (-1) ** attempt  # 0, -1, 1, -2, …
-        other = last + distance - np.arange(quads)
-        inside = (np.arange(quads) < other) & (other < quads)
-        block, one = np.nonzero(free & inside)
-        two = other[block, one]
-        block, one, two = (index[free[block, two]] for index in (block, one, two))
-        fits = (sums[block, one] + sums[block, two]).max(-1, initial=0) <= maximum
-        block, one, two = block[fits], one[fits], two[fits]
-        failures = 0 if len(one) else failures + 1
-        if failures == _FAILURES:
+    size = np.einsum("bqs,bqs->bq", sums, sums, dtype=np.float32)
+    order, partner = np.argsort(size, axis=1, kind="stable"), np.full(free.shape, -1)
+    groups = -(-free.shape[1] // _GROUP)
+    for group in range(groups):
+        quads = order[:, group::groups]
+        of_group = np.moveaxis(np.take_along_axis(sums, quads[..., None], 1), -1, 0)
+        usable = np.take_along_axis(free, quads, 1)
+        fits = usable[:, :, None] & usable[:, None] & ~np.eye(quads.shape[1], dtype=bool)
+        for one in of_group:
+            fits &= one[:, :, None] <= (maximum - one)[:, None]
+        found = _matched(fits)
+        partners = np.where(found >= 0, np.take_along_axis(quads, np.maximum(found, 0), 1), -1)
+        np.put_along_axis(partner, quads, partners, 1)
+    return partner
+
+
+def _matched(fits: np.ndarray) -> np.ndarray:
+    """Returns a matching of each graph, nearly the largest: the partner of each node, -1 for none, `[graphs, nodes]`.
+
+    The node with the fewest neighbours that are left is matched first, with that neighbour which has the fewest.
+
+    Args:
+        fits: whether there is an edge, `[graphs, nodes, nodes]`.
+    """
+    graphs, nodes, _ = fits.shape
+    partner, neighbours = np.full((graphs, nodes), -1), fits.sum(2)
+    for _ in range(nodes // 2):
+        count = np.where((partner < 0) & (neighbours > 0), neighbours, nodes)
+        graph = np.flatnonzero(count.min(1) < nodes)
+        if not len(graph):
             break
-        for a, b in ((one, two), (two, one)):
-            partner[block, order[block, a]] = order[block, b]
-            free[block, a] = False
+        one = count[graph].argmin(1)
+        two = np.where(fits[graph, one], count[graph], nodes).argmin(1)
+        partner[graph, one], partner[graph, two] = two, one
+        neighbours[graph] -= fits[graph, one].astype(int) + fits[graph, two]
     return partner
 
 
@@ -260,29 +285,25 @@ def _kinds(
     return [*found, list(zip_longest(alone[::2], alone[1::2], fillvalue=-1))]
 
 
-def _numbers(counts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns how many of each kind all blocks have, such that their time is minimal.
+def _numbers(counts: Sequence[int]) -> tuple[int, ...]:
+    """Returns how many of each kind a block has, such that its time is minimal.
 
     What is of a kind can be of a later kind as well, but not of an earlier one.
 
     Args:
-        counts: those of each kind of each block.
+        counts: those that are found of each kind.
     """
-    array = np.array(counts)
 
-    def some(left: np.ndarray) -> list[int]:
-        return sorted({0, *np.quantile(left, _QUANTILES, method="lower").tolist()})
-
-    def choices(kind: int, left: np.ndarray) -> Iterator[tuple[int, ...]]:
-        """Yields the numbers from a kind on, where blocks have `left` of it."""
+    def choices(kind: int, left: int) -> Iterator[tuple[int, ...]]:
+        """Yields the numbers from a kind on, of which there are so many."""
         if kind == len(_SIZES) - 1:
-            yield (int(left.max()),)
+            yield (left,)
             return
-        for number in some(left):
-            over = np.maximum(left - number, 0) * (_SIZES[kind] // _SIZES[kind + 1]) + array[:, kind + 1]
+        for number in sorted({0, left}):
+            over = (left - number) * (_SIZES[kind] // _SIZES[kind + 1]) + counts[kind + 1]
             yield from ((number, *others) for others in choices(kind + 1, over))
 
-    return min(choices(0, array[:, 0]), key=_time)
+    return min(choices(0, counts[0]), key=_time)
 
 
 def _time(numbers: Sequence[int]) -> float:
@@ -292,7 +313,7 @@ def _time(numbers: Sequence[int]) -> float:
 
 
 def _in_order(kinds: Sequence[list[_Quads]], numbers: Sequence[int]) -> list[int]:
-    """Returns the quads of a block, as many of each kind as all blocks have; -1 for none."""
+    """Returns the quads of a block, so many of each kind; -1 for none."""
     made: list[int] = []
     left: list[_Quads] = []
     for size, quads, number in zip(_SIZES, kinds, numbers, strict=True):
@@ -305,19 +326,23 @@ def _in_order(kinds: Sequence[list[_Quads]], numbers: Sequence[int]) -> list[int
 
 def _shift(folded: np.ndarray) -> np.ndarray:
     """Returns by how much sums of folded products are too small: `[blocks, quads, lanes, 4]` → `[blocks · lanes]`."""
-    shift: np.ndarray = np.where(folded >= 0, 128 * folded, 127 * folded).sum((1, 3)).reshape(-1)
-    return shift
+    shift: np.ndarray = (folded * np.where(folded >= 0, np.int16(128), np.int16(127))).sum((1, 3), dtype=np.int64)
+    return shift.reshape(-1)
 
 
 def _sum_of_pairs(
     data: Callable[[tirx.Expr], tirx.Expr],
     table: Callable[[tirx.Expr], tirx.Expr],
     weights: Callable[[tirx.Expr], tirx.Expr],
+    ends: Callable[[int], tirx.Expr],
     pair: te.IterVar,
-    limits: Sequence[int],
+    kinds: Sequence[bool],
 ) -> tirx.Expr:
     quads = [2 * pair.var + n for n in (0, 1)]
     operands = [operand for quad in quads for operand in (data(table(quad)), weights(quad))]
+    limits: list[tirx.Expr] = []
+    for kind, occurs in enumerate(kinds):
+        limits.append(ends(kind) if occurs else limits[-1] if limits else tirx.const(0, "int32"))
     return te.sum(quad_pair(operands, pair.var, limits), axis=[pair])
 
 
@@ -325,7 +350,8 @@ def convolve_quads(
     data: te.Tensor,
     table: te.Tensor,
     weights: te.Tensor,
-    limits: Sequence[int],
+    ends: te.Tensor,
+    kinds: Sequence[bool],
     spatial: Sequence[Dimension],
     steps: Sequence[int],
 ) -> te.Tensor:
@@ -333,7 +359,7 @@ def convolve_quads(
 
     Args:
         data: `[N, quads]`, an image in any layout.
-        table, weights, limits: see :class:`QuadPairs`.
+        table, weights, ends, kinds: see :class:`QuadPairs`.
         spatial: sizes of the result.
         steps: quads of the data from one position of the result to the next, in each spatial dimension.
 
@@ -347,19 +373,24 @@ def convolve_quads(
         *position, lane = tail
         first = sum(p * step for p, step in zip(position, steps, strict=True))
         return _sum_of_pairs(
-            lambda at: data(n, at + first), lambda q: table(o, q), lambda q: weights(o, q, lane), pair, limits
+            lambda at: data(n, at + first),
+            lambda q: table(o, q),
+            lambda q: weights(o, q, lane),
+            lambda kind: ends(o, kind),
+            pair,
+            kinds,
         )
 
     return te.compute((data.shape[0], blocks, *spatial, lanes), element, name="convolution")
 
 
 def multiply_quads(
-    left: te.Tensor, table: te.Tensor, weights: te.Tensor, limits: Sequence[int], columns: int
+    left: te.Tensor, table: te.Tensor, weights: te.Tensor, ends: te.Tensor, kinds: Sequence[bool], columns: int
 ) -> te.Tensor:
     """`[…, M, quads]` times weights of N `columns`: `[…, M, N]`.
 
     Args:
-        table, weights, limits: see :class:`QuadPairs`.
+        table, weights, ends, kinds: see :class:`QuadPairs`.
     """
     *outer, _ = left.shape
     blocks, slots, lanes = weights.shape
@@ -368,7 +399,12 @@ def multiply_quads(
     def element(*index: tirx.Var) -> tirx.Expr:
         *position, block, lane = index
         return _sum_of_pairs(
-            lambda at: left(*position, at), lambda q: table(block, q), lambda q: weights(block, q, lane), pair, limits
+            lambda at: left(*position, at),
+            lambda q: table(block, q),
+            lambda q: weights(block, q, lane),
+            lambda kind: ends(block, kind),
+            pair,
+            kinds,
         )
 
     whole = te.compute((*outer, blocks, lanes), element, name="matmul")

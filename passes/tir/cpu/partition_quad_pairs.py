@@ -1,9 +1,14 @@
 """Splits loops over pairs of quads into those over shared, direct and folded pairs, and pairs apart.
 
-                                           for p in s / 2: S += quad_pair(X of pairs 2 p and 2 p + 1, …, 0, 1, 1, 1)
-for p in n:                                for p in s … d: S += quad_pair(X of pair p, …, 0, 0, 1, 1)
-    S += quad_pair(X, …, p, s, d, j)   →   for p in d … j: S += quad_pair(X of pair p, …, 0, 0, 0, 1)
-                                           for p in j … n: S += quad_pair(X of pair p, …, 0, 0, 0, 0)
+for p in n: S += quad_pair(X, …, p, s, d, j, e)
+    →
+for p in s / 2: S += quad_pair(X of pairs 2 p and 2 p + 1, …, 0, 1, 1, 1, 1)
+for p in s … d: S += quad_pair(X of pair p, …, 0, 0, 1, 1, 1)
+for p in d … j: S += quad_pair(X of pair p, …, 0, 0, 0, 1, 1)
+for p in j … e: S += quad_pair(X of pair p, …, 0, 0, 0, 0, 1)
+
+Limits are numbers, or loaded from a tensor that has those of each block. Of a kind that no block has, both are one
+expression.
 """
 
 from __future__ import annotations
@@ -31,24 +36,26 @@ def partition_quad_pairs(stmt: tirx.Stmt) -> tirx.Stmt:
 
 def _split(loop: tirx.For) -> tirx.Stmt:
     limits = _limits(loop)
-    if limits is None or not is_number(loop.min, 0) or not isinstance(loop.extent, tirx.IntImm):
+    if limits is None or not is_number(loop.min, 0):
         return loop
-    bounds, parts = [0, *limits, int(loop.extent)], []
+    dtype = str(loop.loop_var.expr_ty().dtype)
+    bounds = [tirx.const(0, dtype), *(limit.astype(dtype) for limit in limits)]
+    parts = []
     for kind, (first, end) in enumerate(pairwise(bounds)):
-        if first == end:
+        if tvm_ffi.structural_equal(first, end):
             continue
-        var, dtype = tirx.Var(loop.loop_var.name, loop.loop_var.ty), loop.loop_var.expr_ty().dtype
+        var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
         doubled = tirx.const(2, dtype) * var
         pairs = [var] if kind else [doubled, doubled + tirx.const(1, dtype)]
         body = with_values(_decided(loop.body, loop.loop_var, pairs, kind), {loop.loop_var: var})
-        start, extent = (tirx.const(n, dtype) for n in (first, (end - first) // len(pairs)))
-        parts.append(with_fields(loop, loop_var=var, min=start, extent=extent, body=renewed(body)))
+        extent = end - first if kind else end >> tirx.const(1, dtype)
+        parts.append(with_fields(loop, loop_var=var, min=first, extent=extent, body=renewed(body)))
     return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
 
 
-def _limits(loop: tirx.For) -> Sequence[int] | None:
+def _limits(loop: tirx.For) -> Sequence[tirx.Expr] | None:
     """Returns the ends of the kinds of pairs; None for loops over other things."""
-    found: list[Sequence[int]] = []
+    found: list[Sequence[tirx.Expr]] = []
 
     def note(call: tvm.ir.Call) -> None:
         if is_quad_pair(call):
@@ -67,6 +74,7 @@ def _decided(stmt: tirx.Stmt, var: tirx.Var, pairs: Sequence[tirx.Expr], kind: i
         if not is_quad_pair(call):
             return call
         operands = [substituted(operand, {var: pair}) for pair in pairs for operand in quad_operands(call)]
-        return quad_pair(operands, tirx.const(0, "int32"), [int(kind <= limit) for limit in range(QUAD_LIMITS)])
+        limits = [tirx.const(int(kind <= limit), "int32") for limit in range(QUAD_LIMITS)]
+        return quad_pair(operands, tirx.const(0, "int32"), limits)
 
     return tvm_ffi.structural_map(stmt, (tvm.ir.Call, change))

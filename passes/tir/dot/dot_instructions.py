@@ -245,7 +245,7 @@ RISCV_PRODUCTS = {
 QUAD_PAIR = "nnefc.quad_pair"
 """Products of four uint8 and four int8, two or four of them, added up in int16: see
 `passes/compute/dot/quad_pairs.py`."""
-QUAD_LIMITS = 3
+QUAD_LIMITS = 4
 
 SUM_OF_FLOAT16 = "nnefc.half_sum"
 SUM_OF_INT16 = "nnefc.int16_sum"
@@ -333,13 +333,14 @@ def is_dot_product(expr: tirx.Expr) -> bool:
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in PRODUCTS
 
 
-def quad_pair(operands: Sequence[tirx.Expr], pair: tirx.Expr, limits: Sequence[int]) -> tirx.Expr:
+def quad_pair(operands: Sequence[tirx.Expr], pair: tirx.Expr, limits: Sequence[tirx.Expr]) -> tirx.Expr:
     """Returns the sum of the products of two quads, or of the four quads of two pairs.
 
     Args:
         operands: packed operands of the data and of the weights in turn, four or eight.
         pair: the position of the pair, on which its kind depends; no vector.
-        limits: the ends of the shared, of the direct and of the folded pairs, which follow each other.
+        limits: the ends of the shared, the direct, the folded pairs and those apart, which follow each other; the
+            products of pairs behind these are zero.
     """
     return tirx.call_intrin("int32", QUAD_PAIR, *operands, pair, *limits)
 
@@ -355,10 +356,10 @@ def quad_operands(call: tirx.Expr) -> Sequence[tirx.Expr]:
     return operands
 
 
-def quad_kind(call: tirx.Expr) -> tuple[tirx.Expr, Sequence[int]]:
+def quad_kind(call: tirx.Expr) -> tuple[tirx.Expr, Sequence[tirx.Expr]]:
     """Returns the position and the limits of such a sum."""
     pair, *limits = (arg.value if isinstance(arg, tirx.Broadcast) else arg for arg in call.args[-1 - QUAD_LIMITS :])
-    return pair, [int(limit) for limit in limits]
+    return pair, limits
 
 
 def terms_of(call: tirx.Expr) -> int:

@@ -58,14 +58,17 @@ def emulated(pairs: QuadPairs, data: np.ndarray) -> np.ndarray:
     direct, folded = saturating(read, weights), saturating(magnitudes, (read ^ sign).view(np.int8))
 
     def added_up(products: np.ndarray, together: int) -> np.ndarray:
-        """Products of so many quads in int16, modulo 2¹⁶, and all of these."""
-        blocks, _, *lanes = products.shape
-        return products.reshape(blocks, -1, together, *lanes).sum(2, dtype=np.int16).astype(np.int64).sum((1, 3))
+        """Products of so many quads in int16, modulo 2¹⁶, and all of these, by lane."""
+        grouped = products.reshape(-1, together, *products.shape[1:])
+        return np.asarray(grouped.sum(1, dtype=np.int16).astype(np.int64).sum((0, 2)))
 
-    shared, last_direct, joined = (2 * limit for limit in pairs.limits)
-    found = added_up(direct[:, :shared], 4) + added_up(direct[:, shared:last_direct], 2)
-    found += added_up(folded[:, last_direct:joined], 2) + added_up(folded[:, joined:], 1)
-    return found.reshape(-1) + pairs.shift
+    found = []
+    for block, ends in enumerate(2 * pairs.ends):
+        shared, last_direct, joined, end = ends
+        sums = added_up(direct[block, :shared], 4) + added_up(direct[block, shared:last_direct], 2)
+        sums += added_up(folded[block, last_direct:joined], 2) + added_up(folded[block, joined:end], 1)
+        found.append(sums)
+    return np.concatenate(found) + pairs.shift
 
 
 @pytest.mark.parametrize("largest", [255, 127])
@@ -90,18 +93,28 @@ def paired(filters: np.ndarray, largest: int = 255) -> QuadPairs:
 
 def test_pairs_follow_the_weights() -> None:
     small, limits = (paired(weights_of(kind, (8, 64, 4))) for kind in ("small", "limits"))
-    assert (small.limits, small.table.shape) == ((32, 32, 32), (1, 64))
-    assert (limits.limits, limits.table.shape) == ((0, 0, 0), (1, 64))
+    assert (small.ends.tolist(), small.kinds) == ([[32, 32, 32, 32]], (True, False, False, False))
+    assert (limits.ends.tolist(), limits.kinds) == ([[0, 0, 0, 32]], (False, False, False, True))
     wide = normal(np.random.default_rng(0), (8, 576, 4))
-    assert paired(wide).limits[1] > 288 * 0.7  # of normal weights, many quads have a partner
-    assert paired(wide // 2).limits[0] > 288 * 0.8  # and many pairs, too, if weights have 7 bits
-    assert paired(wide, largest=127).limits[0] > 288 * 0.8  # or data
+    assert paired(wide).ends[0, 1] > 288 * 0.85  # of normal weights, nearly all quads have a partner
+    assert paired(wide // 2).ends[0, 0] > 288 * 0.8  # and many pairs, too, if weights have 7 bits
+    assert paired(wide, largest=127).ends[0, 0] > 288 * 0.8  # or data
+
+
+def test_each_block_has_its_own_pairs() -> None:
+    wide = normal(np.random.default_rng(0), (8, 128, 4))
+    pairs = paired(np.concatenate([wide, wide // 4, np.where(wide > 0, 127, -128)]))
+    direct = np.diff(pairs.ends, axis=1, prepend=0)[:, 1]
+    assert 0 < pairs.ends[0, 1] < 64 and direct[1] < 64 and pairs.ends[1, 0] > 0
+    assert pairs.ends[2].tolist() == [0, 0, 0, 64]
+    assert pairs.kinds == (True, True, True, True)
 
 
 def test_weights_that_pairs_do_not_pay_for_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert pair_quads(weights_of("limits", (16, 64, 4)), np.arange(64), _LANES) is None
-    assert pair_quads(weights_of("small", (16, 64, 4)), np.arange(64), _LANES) is not None
+    for quads, pays in ((2, False), (4, False), (6, True), (64, True)):
+        pairs = pair_quads(weights_of("limits", (16, quads, 4)), np.arange(quads), _LANES)
+        assert (pairs is not None) == pays
 
 
 def test_filters_are_read_where_their_channels_are() -> None:
