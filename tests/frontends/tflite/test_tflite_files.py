@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tflite_files import Graph, flatbuffer, model_file
+from tflite_files import Graph, flatbuffer, model_file, reference
 
 import nnefc
 from nnefc.frontends.tflite import load
@@ -152,3 +153,37 @@ def test_flexbuffers_are_read() -> None:
     with pytest.raises(CompileError, match="no map"):
         read_map(data)
     assert read_map(b"") == {}
+
+
+def test_operators_follow_a_convolution_of_bytes() -> None:
+    """Each of them reads the convolution's layout, and gives the bits of LiteRT's reference kernels."""
+    graph = Graph()
+    x = graph.input((1, 11, 12, 4), "int8", scale=0.05, zero=3)
+    w = graph.tensor((8, 3, 3, 4), "int8", RNG.integers(-127, 128, (8, 3, 3, 4), dtype=np.int8), scale=[0.01] * 8)
+    bias = graph.tensor((8,), "int32", RNG.integers(-500, 500, 8, dtype=np.int32), scale=[0.0005] * 8)
+    y = graph.tensor((1, 9, 10, 8), "int8", scale=0.1, zero=-5)
+    graph.add("CONV_2D", [x, w, bias], [y], "Conv2DOptions", padding=1, stride_w=1, stride_h=1)
+
+    def reads(
+        name: str, shape: tuple[int, ...], *operands: int, options: str = "", scale: float = 0.1, **fields: Any
+    ) -> None:
+        zero = -5 if scale == 0.1 else -128
+        graph.add(name, [y, *operands], [graph.output(shape, "int8", scale=scale, zero=zero)], options, **fields)
+
+    window = {"options": "Pool2DOptions", "filter_width": 3, "filter_height": 2}
+    for padding, stride, shape in ((1, 1, (1, 8, 8, 8)), (0, 2, (1, 5, 5, 8)), (0, 1, (1, 9, 10, 8))):
+        for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
+            reads(name, shape, **window, padding=padding, stride_w=stride, stride_h=stride)
+    reads("LOGISTIC", (1, 9, 10, 8), scale=1 / 256)
+    reads("ADD", (1, 9, 10, 8), y, options="AddOptions")
+    axes = graph.tensor((2,), "int32", np.array([1, 2], np.int32))
+    reads("MEAN", (1, 8), axes, options="ReducerOptions")
+    pads = graph.tensor((4, 2), "int32", np.array([[0, 0], [1, 2], [0, 1], [0, 0]], np.int32))
+    reads("PAD", (1, 12, 11, 8), pads)
+    size = graph.tensor((2,), "int32", np.array([18, 20], np.int32))
+    reads("RESIZE_NEAREST_NEIGHBOR", (1, 18, 20, 8), size, options="ResizeNearestNeighborOptions")
+    model = model_file(graph)
+    given = RNG.integers(-128, 128, (1, 11, 12, 4), dtype=np.int8)
+    wanted = reference(model, [given])[0]
+    for (name, found), expected in zip(nnefc.compile(model).run({"t0": given}).items(), wanted, strict=True):
+        np.testing.assert_array_equal(found, expected, err_msg=name)

@@ -129,7 +129,7 @@ def _in_blocks(function: tirx.PrimFunc, realize: s_tir.SBlockRealize, layout: Bl
 
     def blocked(buffer: tirx.Var) -> tirx.Var:
         batch, _, *spatial = buffer.shape
-        return tirx.decl_buffer([batch, outer, *spatial, count], buffer.dtype, buffer.name)
+        return tirx.decl_buffer([batch, outer, *spatial, count], buffer.dtype, buffer.name, layout=None)  # as TE has
 
     data, result = function.params[0], function.params[-1]
     made = {data: blocked(data), result: blocked(result)}
