@@ -13,7 +13,7 @@ from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, dtype
 from nnefc.operators.nn.window import Padding, Window, no_padding
 from nnefc.operators.tensor.padding import FoldPadding, Pad
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, dimensions, element_count, is_known
+from nnefc.symbolic.dims import Dimension, dimensions, element_count, expression, is_known
 from nnefc.symbolic.unification import unify_dims
 
 __all__ = [
@@ -235,7 +235,8 @@ class TransposedConvolution(Operator):
         usual = min(window.widths, default=0) >= 0 and all(
             0 <= more < stride for more, stride in zip(self.beyond, window.stride, strict=True)
         )
-        if native and usual and (single or not isinstance(w, np.ndarray)):
+        divided = self.groups == 1 or is_known(shape_of(x)[1])  # TVM has to prove that groups divide the channels
+        if native and usual and divided and (single or not isinstance(w, np.ndarray)):
             return _TRANSPOSED[window.rank](
                 ctx.expr(x),
                 ctx.expr(w),
@@ -297,7 +298,8 @@ def gather_transposed(
         `[N, groups O, *outputs]`.
     """
     batch, channels, *sizes = dimensions(x.shape)
-    inputs, of_group, work = channels // groups, int(w.shape[1]), accumulator(dtype)
+    inputs, of_group = (expression(size) for size in (channels // groups, dimensions(w.shape)[1]))
+    work = accumulator(dtype)
     channel = te.reduce_axis((0, inputs), "channel")
     taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(window.size)]
 

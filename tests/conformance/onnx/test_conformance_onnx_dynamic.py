@@ -35,8 +35,8 @@ REASONS = {
 
 RANDOM = "bernoulli|training_dropout"
 """Tests whose results are random: they run."""
-MUST_AGREE = "they must be equal|must be a multiple of"
-"""What a library says of sizes that it was compiled to take for related, and that the test's own are not."""
+MUST_AGREE = "they must be equal|both are the same|must be a multiple of|an image is of a kind that is not decoded"
+"""Errors of a run: sizes that a library assumes to be related and that the test's own are not; images in WebP."""
 
 
 def read_refused() -> dict[str, str]:

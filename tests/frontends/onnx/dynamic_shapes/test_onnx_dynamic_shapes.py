@@ -518,3 +518,18 @@ def test_ranges_of_reals_end_at_dynamic_sizes(
     numbers = {"start": start, "step": step, "factor": 2 if in_fp16 else 1}
     proto = model_of(nodes, ["n"], **{name: np.array(number, dtype) for name, number in numbers.items()})
     check(proto, tmp_path, {}, [(1,), (2,), (7,), (14,), (64,)])
+
+
+def test_channels_of_a_grouped_transposed_convolution_are_dynamic() -> None:
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "c", "h", "w"]),
+        helper.make_tensor_value_info("filter", TensorProto.FLOAT, ["c", "o", 3, 3]),
+    ]
+    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node("ConvTranspose", "x filter", "y", group=2)], "g", inputs, results)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    library = nnefc.compile(proto)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    for channels, outputs in ((4, 3), (2, 1), (6, 5)):
+        given = {"x": real(2, channels, 5, 6), "filter": real(channels, outputs, 3, 3)}
+        np.testing.assert_allclose(library.run(given)["y"], session.run(None, given)[0], atol=1e-5)
