@@ -295,7 +295,7 @@ def _numbers(counts: Sequence[int]) -> tuple[int, ...]:
     """
 
     def choices(kind: int, left: int) -> Iterator[tuple[int, ...]]:
-        """Yields the numbers from a kind on, of which there are so many."""
+        """Yield counts of pairs of each kind from `kind` on, if `left` of them can be of that kind."""
         if kind == len(_SIZES) - 1:
             yield (left,)
             return

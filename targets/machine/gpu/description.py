@@ -1,7 +1,7 @@
 """Describes GPUs: what all have in common, the limits of an architecture, and the speed of a device.
 
-Rules, code generators and cost models ask these descriptions, and have no number of a GPU's own; `devices.py` has the
-rows. Sources, by the names used below and there:
+Rules, code generators and cost models ask these descriptions, and hold no numbers of any GPU; the rows are in
+`devices.py`. Sources, by the names used below and there:
 
 - *guide*: CUDA C++ programming guide, the tables "Technical Specifications per Compute Capability" and "Throughput of
   Native Arithmetic Instructions"; numbers of resident blocks also as in `cuda_occupancy.h` of the toolkit 13.0
