@@ -125,7 +125,7 @@ _KERNELS_ONCE = (
 
 _UNOPTIMIZED = (
     *_KERNELS_ONCE,
-    *("comparison", "cuda", "driver", "graph", "inspect", "ir", "legalize", "plan", "runtime"),
+    *("comparison", "cuda", "driver", "gpu", "graph", "inspect", "ir", "legalize", "plan", "runtime"),
 )
 """Tests of what comes before the schedules, after the code, or in place of it. LLVM leaves its optimizations out there,
 which take half of the time of compiling."""

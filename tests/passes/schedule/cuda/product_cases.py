@@ -9,8 +9,7 @@ from typing import Any
 import emulate
 import numpy as np
 import pytest
-from contraction_cases import Operation, kernels, lowered, random
-from emulate import device_code
+from contraction_cases import Operation, random
 from onnx import helper, numpy_helper
 from tvm import relax, te, tirx
 from tvm.relax import op
@@ -20,21 +19,15 @@ from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.graph.quantized.quantized_values import sum_type
 from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
-from nnefc.targets.codegen.cuda.compiler import Usage, compile_image, find_compiler, image_name
-from nnefc.targets.codegen.cuda.kernels import DeviceCode
 from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
-from nnefc.targets.machine.cuda.target import CudaTarget
 from nnefc.targets.machine.gpu.description import Gpu
 
 __all__ = [
     "DynamicProducts",
-    "assert_nearly_equal",
     "choose_kind",
     "choose_tile",
     "emulate_portable",
     "expected",
-    "generated",
-    "machine_code",
     "multiplied",
     "multiply_deep",
     "rounded",
@@ -91,12 +84,6 @@ def rounded(given: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(given), nearest & np.uint32(0xFFFFE000), bits).view(np.float32)
 
 
-def assert_nearly_equal(result: np.ndarray, wanted: np.ndarray, part: float = 2e-6) -> None:
-    """Integers are equal, floats within a part of the largest one."""
-    limit = 0 if result.dtype == np.int32 else part * np.abs(wanted).max()
-    assert np.abs(result - wanted).max() <= limit
-
-
 def choose_tile(monkeypatch: pytest.MonkeyPatch, tile: AnyTile, slices: int = 1) -> None:
     """Lets every product have a tile, and so many slices of the depth."""
 
@@ -130,23 +117,6 @@ def emulate_portable(monkeypatch: pytest.MonkeyPatch) -> None:
         return emulated(source, *given, **options)
 
     monkeypatch.setattr(emulate, "emulate", portable)
-
-
-def generated(operation: Operation, given: Sequence[np.ndarray], target: CudaTarget, data: int = 0) -> DeviceCode:
-    """The source of an operation's kernels; the first `data` operands, or all, are inputs."""
-    inputs = data or len(given)
-    return device_code(kernels(lowered(operation, given[:inputs], given[inputs:]), target), target)
-
-
-def machine_code(code: DeviceCode, architecture: int) -> tuple[Usage, bytes]:
-    """What the one kernel takes of a processor, after checks that nothing spills or is serialized; and its PTX."""
-    compiler = find_compiler()
-    assembled, log = compiler.cubin(code.source, image_name(code.source, architecture))
-    assert assembled and "serialized" not in log
-    assert "setmaxnreg" not in log  # ignored, if it were
-    (usage,) = compile_image(code.source, (architecture,), compiler).usage
-    assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-    return usage, compiler.ptx(code.source, architecture)
 
 
 class DynamicProducts:

@@ -8,17 +8,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from contraction_cases import TARGET, execute, random
-from product_cases import (
-    assert_nearly_equal,
-    choose_tile,
-    emulate_portable,
-    expected,
-    generated,
-    machine_code,
-    multiplied,
-    multiply_deep,
-)
+from contraction_cases import TARGET, assert_nearly_equal, execute, generated, machine_code, random
+from product_cases import choose_tile, emulate_portable, expected, multiplied, multiply_deep
 
 from nnefc.passes.schedule.cuda.warp_tiles import (
     TensorMemoryTile,

@@ -1,87 +1,25 @@
-"""Products with a matrix that is quantized in blocks: many rows by warpgroups, few rows, and what is loaded at once."""
+"""Products with a matrix that is quantized in blocks: many rows by warpgroups, and what is loaded at once."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import emulate
 import ml_dtypes  # noqa: F401  # bfloat16 of NumPy
 import numpy as np
 import pytest
-from contraction_cases import TARGET, Operation, execute
+from contraction_cases import TARGET, assert_nearly_equal, execute, generated, machine_code
 from emulate import EmulatedKernels, EmulationError
-from product_cases import assert_nearly_equal, choose_tile, emulate_portable, generated, machine_code
-from tvm import relax, te
+from packed_matrix import Matrix
+from product_cases import choose_tile, emulate_portable
 
-from nnefc.operators.nn.block_quantization import element_of_block, float_codes, packed
 from nnefc.passes.schedule.cuda.warp_tiles import FLOAT16_TILES, UnpackingTile, unpacking_tiles
 from nnefc.passes.schedule.gpu.contractions.tiling import choose_tiling
 from nnefc.targets.machine.gpu.devices import GPUS
 
 HOPPER = replace(TARGET, architectures=(90,), precision="fp16")
 H200 = next(gpu for gpu in GPUS if gpu.name == "h200")
-BLOCK = 32
-
-
-class Matrix:
-    """A matrix in blocks, of random integers, and its elements in float64.
-
-    Args:
-        kind: what is stored besides integers: `scales`, `zeros` (with fractions), `offsets` of superblocks (scales and
-            offsets are int8, with factors), or nothing but scales of `floats` of 8 bits.
-    """
-
-    def __init__(self, depth: int, columns: int, bits: int, kind: str) -> None:
-        rng = np.random.default_rng(depth + columns)
-        self.depth, self.columns, self.bits, self.kind = depth, columns, bits, kind
-        blocks = -(-depth // BLOCK)
-        codes = rng.integers(0, 120 if kind == "floats" else 1 << bits, (columns, blocks, BLOCK), np.uint8)
-        scales = rng.uniform(0.5, 1, (columns, blocks)).astype(np.float16)
-        half = np.float64(0 if kind == "floats" else 1 << bits - 1)
-        values = float_codes(codes).astype(np.float64) if kind == "floats" else codes.astype(np.float64)
-        data = packed(codes.reshape(columns, blocks, BLOCK), bits)
-        match kind:
-            case "zeros":
-                zeros = rng.integers(0, 4 << bits, (columns, blocks)).astype(np.float16) / np.float16(4)
-                self.tensors = [data, scales, zeros]
-                wide = (values - zeros.astype(np.float64)[..., None]) * scales.astype(np.float64)[..., None]
-            case "offsets":
-                factors = [rng.uniform(0.01, 0.02, (columns, blocks // 2)).astype(np.float16) for _ in range(2)]
-                small = [rng.integers(1, 64, (columns, blocks)).astype(np.int8) for _ in range(2)]
-                self.tensors = [data, small[0], factors[0], small[1], factors[1]]
-                scale, offset = (
-                    (a.astype(np.float64) * b.astype(np.float64).repeat(2, 1))[..., None]
-                    for a, b in zip(small, factors, strict=True)
-                )
-                wide = values * scale + offset
-            case _:
-                self.tensors = [data, scales]
-                wide = (values - half) * scales.astype(np.float64)[..., None]
-        self.elements = wide.reshape(columns, -1)[:, :depth].T
-
-    def product(self, dtype: str) -> Operation:
-        """The product of rows with the matrix, whose elements are rounded to a type."""
-
-        def product(x: te.Tensor, *tensors: te.Tensor) -> te.Tensor:
-            k = te.reduce_axis((0, self.depth), "k")
-            adds, is_float = self.kind == "offsets", self.kind == "floats"
-            wide = te.compute(
-                (self.depth, self.columns),
-                lambda k, n: element_of_block(tensors, k, n, self.bits, BLOCK, adds, is_float).astype(dtype),
-            )
-            return te.compute(
-                (x.shape[0], self.columns),
-                lambda i, j: te.sum(x[i, k].astype("float32") * wide[k, j].astype("float32"), axis=k),
-            )
-
-        return lambda x, *tensors: relax.BlockBuilder.current().emit_te(product, x, *tensors)
-
-    def operands(self, rows: int, dtype: str) -> list[np.ndarray]:
-        """Rows, and the matrix."""
-        x = np.random.default_rng(rows).standard_normal((rows, self.depth)).astype(dtype)
-        return [x, *self.tensors]
 
 
 def tile_of(rows: int, columns: int, stages: int, bits: int) -> UnpackingTile:
@@ -191,42 +129,3 @@ def test_models_choose_warpgroups_for_many_rows() -> None:
     assert all(isinstance(tiling.tile, UnpackingTile) for tiling in chosen)
     by_warps = [choose_tiling(1, rows, 4096, 4096, H200, FLOAT16_TILES) for rows in (512, 2048)]
     assert all(new.cycles(H200) < 0.6 * old.cycles(H200) for new, old in zip(chosen, by_warps, strict=True))
-
-
-def few_rows(sizes: Sequence[int], bits: int, kind: str, dtype: str) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """The product of few rows with a matrix; what it is in float64; and the rules."""
-    rows, columns, depth = sizes
-    matrix = Matrix(depth, columns, bits, kind)
-    given = matrix.operands(rows, dtype)
-    target = replace(TARGET, precision={"float32": "fp32", "float16": "fp16"}[dtype])
-    result, rules = execute(matrix.product(dtype), given[:1], given[1:], target)
-    return result, given[0].astype(np.float64) @ matrix.elements, rules
-
-
-@pytest.mark.parametrize(
-    ("sizes", "bits", "kind", "dtype"),
-    [
-        ((1, 41, 1056), 4, "scales", "float32"),
-        ((3, 40, 416), 8, "zeros", "float32"),
-        ((2, 36, 2112), 2, "scales", "float16"),
-        ((4, 24, 2048), 4, "offsets", "float16"),
-        ((1, 67, 256), 8, "floats", "float32"),
-    ],
-    ids=str,
-)
-@pytest.mark.sample(2)
-def test_few_rows_by_a_packed_matrix(sizes: tuple[int, int, int], bits: int, kind: str, dtype: str) -> None:
-    result, wanted, rules = few_rows(sizes, bits, kind, dtype)
-    assert_nearly_equal(result, wanted)
-    assert rules == ["VectorProductRule"]
-
-
-@pytest.mark.parametrize(("bits", "dtype"), [(4, "float32"), (8, "float16")])
-@pytest.mark.sample(1)
-def test_few_rows_load_16_bytes_at_once(bits: int, dtype: str) -> None:
-    matrix = Matrix(4096, 4096, bits, "scales")
-    target = replace(HOPPER, precision={"float32": "fp32", "float16": "fp16"}[dtype])
-    usage, code = machine_code(generated(matrix.product(dtype), matrix.operands(1, dtype), target, data=1), 90)
-    assert usage.registers <= 128
-    assert not re.search(rb"ld\.global\S*\.u8\s", code), "bytes one by one"
-    assert len(re.findall(rb"ld\.global\S*\.v4\.[ub]32\s", code)) >= 8

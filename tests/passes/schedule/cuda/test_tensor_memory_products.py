@@ -12,10 +12,10 @@ from typing import Any
 import contraction_cases
 import numpy as np
 import pytest
-from contraction_cases import TARGET, execute, kernels, lowered
+from contraction_cases import TARGET, assert_nearly_equal, execute, kernels, lowered
 from emulate import device_code, run_kernel
 from emulated_networks import on_cuda
-from product_cases import DynamicProducts, assert_nearly_equal, choose_kind, multiply_deep
+from product_cases import DynamicProducts, choose_kind, multiply_deep
 from test_pixel_boxes import CASES as CONVOLUTIONS
 from test_pixel_boxes import by_rectangles
 from tvm import tirx

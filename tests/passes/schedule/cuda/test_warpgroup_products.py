@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contraction_cases import TARGET, Operation, execute, kernels, lowered, random
+from contraction_cases import TARGET, Operation, assert_nearly_equal, execute, kernels, lowered, random
 from emulated_networks import on_cuda
 from fake_driver import FakeDriver
-from product_cases import DynamicProducts, assert_nearly_equal, choose_kind
+from product_cases import DynamicProducts, choose_kind
 from small_networks import Net
 from tvm import relax, te, tirx
 

@@ -1,69 +1,27 @@
-"""What kernels of contractions take of a GPU, at the sizes of well-known networks."""
+"""Tiles of contractions on GPUs: that they fit a block, which ones the model chooses, bytes that products move."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from contraction_cases import TARGET, Operation, kernels, lowered
-from emulate import device_code
-from tvm import relax, tirx
+from contraction_cases import TARGET, Operation, lowered
+from tvm import tirx
 from tvm.relax import op
 
-from nnefc.passes.compute.fp16_matmul import multiply_transposed
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.warp_tiles import BYTE_TILES, COPIED_TILES, FLOAT16_TILES, SINGLE_TILES, warpgroup_tiles
 from nnefc.passes.schedule.gpu.contractions.analysis import product_of
 from nnefc.passes.schedule.gpu.contractions.tiling import TILES, AnyTile, choose_tiling
-from nnefc.targets.codegen.cuda.compiler import compile_image
 from nnefc.targets.machine.gpu.devices import GPUS
 
 Shapes = tuple[tuple[int, ...], ...]
 
-REGISTERS = 64 << 10  # of a processor
 RESNET = [  # rows, pixels and depth of convolutions of ResNet-50
     (64, 112 * 112, 147), (64, 56 * 56, 64), (64, 56 * 56, 576), (256, 56 * 56, 64), (128, 28 * 28, 1152),
     (512, 28 * 28, 128), (256, 14 * 14, 2304), (1024, 14 * 14, 256), (512, 7 * 7, 4608), (2048, 7 * 7, 512),
 ]  # fmt: skip
-
-
-def convolution(channels: int, size: int, outputs: int, kernel: int, groups: int = 1) -> tuple[Operation, Shapes]:
-    """A convolution of a batch of 8, and its operands' shapes."""
-    pad = kernel // 2
-
-    def operation(x: object, w: object, b: object) -> object:
-        return op.nn.relu(op.add(op.nn.conv2d(x, w, padding=(pad, pad), groups=groups), b))
-
-    shapes = ((8, channels, size, size), (outputs, channels // groups, kernel, kernel), (1, outputs, 1, 1))
-    return operation, shapes
-
-
-@pytest.mark.parametrize(
-    ("operation", "shapes", "dtype", "precision"),
-    [
-        (*convolution(128, 28, 128, 3), "float32", "fp32"),
-        (*convolution(256, 14, 1024, 1), "float32", "fp32"),
-        (*convolution(96, 28, 96, 3, groups=96), "float32", "fp32"),
-        (*convolution(128, 28, 128, 3), "float16", "fp16"),
-        (lambda a, b, c: op.add(op.matmul(a, b), c), ((512, 768), (768, 3072), (3072,)), "float32", "tf32"),
-        (lambda a, b, c: op.add(op.matmul(a, b), c), ((1, 2048), (2048, 1000), (1000,)), "float32", "fp32"),
-    ],
-    ids=["convolution", "pointwise", "depthwise", "half", "rounded", "vector"],
-)
-@pytest.mark.sample(3)
-def test_nothing_spills_and_threads_find_room(operation: Operation, shapes: Shapes, dtype: str, precision: str) -> None:
-    target = replace(TARGET, precision=precision)
-    data, *constants = (np.zeros(shape, dtype) for shape in shapes)
-    code = device_code(kernels(lowered(operation, [data], constants), target), target)
-    threads = {launch.kernel: math.prod(launch.block) for launch in code.launches}
-    for usage in compile_image(code.source, (80, 90)).usage:
-        print(usage)
-        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-        assert usage.shared_bytes <= TARGET.shared_bytes
-        registers = usage.registers - (8 if "nnefc_is_last" in code.source else 0)  # for the sums of other slices
-        assert registers * threads[usage.kernel] <= REGISTERS // (1 if precision == "fp16" else 2)
 
 
 @pytest.mark.parametrize("tile", [*TILES, *FLOAT16_TILES, *SINGLE_TILES], ids=str)
@@ -79,55 +37,6 @@ def test_every_tile_that_is_copied_fits_a_block_of_every_device(tile: AnyTile) -
     assert 32 <= tile.threads <= TARGET.threads_per_block
     assert tile.threads % 32 == 0
     assert tile.shared_bytes <= replace(TARGET, architectures=(86,)).max_shared_bytes
-
-
-@pytest.mark.slow
-def test_registers_hold_the_largest_tile_of_bytes() -> None:
-    def dense(a: relax.Expr, b: relax.Expr) -> relax.Expr:
-        sums = relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "int32")
-        return op.astype(
-            op.clip(op.round(op.multiply(op.astype(sums, "float32"), relax.const(0.01))), -128, 127), "int8"
-        )
-
-    data, weights = np.zeros((4096, 768), "int8"), np.zeros((3072, 768), "int8")
-    code = device_code(kernels(lowered(dense, [data], [weights])), TARGET)
-    (launch,) = code.launches
-    assert launch.block == (128, 1, 1)  # four warps of 64 by 64
-    for usage in compile_image(code.source, (80, 90)).usage:
-        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-        assert usage.registers * 128 <= REGISTERS // 2
-
-
-@pytest.mark.slow
-def test_registers_hold_the_largest_tile_of_floats_of_8_bits() -> None:
-    """With a quantization to such floats, for all architectures that multiply them."""
-    target = replace(TARGET, architectures=(89, 90, 100))
-
-    def dense(a: relax.Expr, b: relax.Expr, scales: relax.Expr) -> relax.Expr:
-        sums = relax.BlockBuilder.current().emit_te(multiply_transposed, a, b, "float32")
-        return op.astype(op.nn.relu(op.multiply(sums, scales)), "float8_e4m3fn")
-
-    data, weights = (np.zeros((size, 768), "float8_e4m3fn") for size in (4096, 3072))
-    code = device_code(kernels(lowered(dense, [data], [weights, np.ones(3072, np.float32)]), target), target)
-    assert [launch.block for launch in code.launches] == [(128, 1, 1)]  # four warps of 64 by 64
-    for usage in compile_image(code.source, (89, 90, 100)).usage:
-        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-        assert usage.registers * 128 <= REGISTERS // 2
-
-
-@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
-def test_registers_hold_the_largest_tile_that_is_copied(dtype: str) -> None:
-    def dense(a: object, b: object) -> object:
-        return op.nn.relu(op.matmul(a, b, out_dtype="float32"))
-
-    data, weights = np.zeros((4096, 768), dtype), np.zeros((768, 3072), dtype)
-    code = device_code(kernels(lowered(dense, [data], [weights])), TARGET)
-    (launch,) = code.launches
-    assert launch.block == (128, 1, 1)  # four warps of 64 by 64
-    assert launch.shared_bytes > TARGET.shared_bytes
-    for usage in compile_image(code.source, (80, 90)).usage:
-        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
-        assert usage.registers * 128 <= REGISTERS // 2
 
 
 @pytest.mark.parametrize(("rows", "pixels", "depth"), RESNET)

@@ -1,4 +1,4 @@
-"""Attention as kernels for CUDA, scheduled and executed on the CPU, and what NumPy computes in float64."""
+"""Attention as kernels for GPUs, scheduled and executed on the CPU, and what NumPy computes in float64."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["TARGET", "Case"]
+__all__ = ["TARGET", "TOLERANCES", "Case", "assert_close"]
 
 TARGET = CudaTarget("cuda", parse_target("llvm"), (80, 90))
+TOLERANCES = {"float16": 2e-3, "float32": 2e-6}
+"""How far results may be from those in float64, as a part of the largest value."""
+
 _HIDDEN = float("-inf")
+
+
+def assert_close(result: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    """Each element differs by no more than a part of the largest; NaN where NaN is expected."""
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
+    error = np.nan_to_num(np.abs(result.astype(np.float64) - expected)).max()
+    assert error <= tolerance * np.nanmax(np.abs(expected)), error
 
 
 @dataclass(frozen=True)

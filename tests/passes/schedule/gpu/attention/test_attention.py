@@ -1,4 +1,4 @@
-"""Attention in one launch: by tensor cores and by multiply-adds, of one query and many, against NumPy in float64."""
+"""Attention in one launch by multiply-adds of float32, and of a single query, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -7,47 +7,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attention_kernels import TARGET, Case
+from attention_kernels import TARGET, TOLERANCES, Case, assert_close
 from emulate import device_code
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.gpu.attention.analysis import attention_of
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 
-TOLERANCES = {"float16": 2e-3, "float32": 2e-6}
 OLD = replace(TARGET, architectures=(75,))
-
-
-def close(result: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    """Whether each element differs by no more than a part of the largest; NaN where NaN is expected."""
-    np.testing.assert_array_equal(np.isnan(result), np.isnan(expected))
-    error = np.nan_to_num(np.abs(result.astype(np.float64) - expected)).max()
-    assert error <= tolerance * np.nanmax(np.abs(expected)), error
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        Case(70, 90, 40, width=24, mask="causal"),
-        Case(7, 77, 128, mask="added"),
-        Case(33, 50, 20, dtype="float32", mask="added", width=12),
-        Case(77, 1, 64),
-        Case(130, 130, 80, mask="window", heads=1),
-        Case(20, 45, 64, stored="float32", heads=4, sharing=2),
-        Case(197, 197, 64, heads=1),
         Case(40, 60, 64, dtype="float32", mask="causal", heads=4, sharing=4),
+        Case(33, 50, 20, dtype="float32", mask="added", width=12),
         Case(65, 33, 128, dtype="float32", heads=1),
-        Case(100, 100, 256, heads=1, mask="window"),
-        Case(50, 512, 64, heads=1, mask="window", window=200),
-        Case(18, 19, 7, width=5),
     ],
     ids=str,
 )
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 def test_attention_is_what_numpy_computes(case: Case) -> None:
     result, expected, rule = case.run()
-    close(result, expected, TOLERANCES[case.dtype])
-    assert rule == ("AttentionRule" if case.dtype == "float32" else "TensorCoreAttentionRule")
+    assert_close(result, expected, TOLERANCES["float32"])
+    assert rule == "AttentionRule"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +49,7 @@ def test_attention_is_what_numpy_computes(case: Case) -> None:
 @pytest.mark.sample(2)
 def test_a_single_query_reads_keys_once(case: Case) -> None:
     result, expected, rule = case.run()
-    close(result, expected, TOLERANCES[case.dtype])
+    assert_close(result, expected, TOLERANCES[case.dtype])
     assert rule == "SingleQueryRule"
 
 
@@ -74,12 +57,12 @@ def test_a_single_query_reads_keys_once(case: Case) -> None:
 def test_rows_of_which_nothing_is_seen_are_nan(queries: int) -> None:
     result, expected, _ = Case(queries, 40, 16, mask="added", hides_row=True, dtype="float32").run()
     assert np.isnan(expected[1, -1]).all() and np.isnan(expected).sum() == np.isnan(expected[1, -1]).sum()
-    close(result, expected, 2e-6)
+    assert_close(result, expected, TOLERANCES["float32"])
 
 
 def test_devices_without_the_instructions_multiply_float32() -> None:
     result, expected, rule = Case(20, 30, 32).run(OLD)
-    close(result, expected, TOLERANCES["float16"])
+    assert_close(result, expected, TOLERANCES["float16"])
     assert rule == "AttentionRule"
 
 
@@ -97,29 +80,18 @@ def test_heads_that_share_keys_are_found(sharing: int) -> None:
     assert attention.heads_sharing() == sharing
 
 
-def kernels(case: Case) -> str:
-    return device_code([case.scheduled()], TARGET).source
-
-
 @pytest.mark.parametrize(
-    ("case", "products"),
-    [
-        (Case(512, 512, 64, heads=12, mask="added"), True),
-        (Case(512, 512, 128, heads=12, mask="causal"), True),
-        (Case(512, 512, 64, heads=12, dtype="float32"), False),
-        (Case(1, 4096, 128, heads=8, sharing=4), False),
-    ],
+    "case",
+    [Case(512, 512, 64, heads=12, dtype="float32"), Case(1, 4096, 128, heads=8, sharing=4)],
     ids=str,
 )
-@pytest.mark.sample(1)
-def test_main_loops_spill_nothing_and_copy_sixteen_bytes(case: Case, products: bool) -> None:
-    source = kernels(case)
+@pytest.mark.slow
+def test_main_loops_spill_nothing_and_load_sixteen_bytes(case: Case) -> None:
+    source = device_code([case.scheduled()], TARGET).source
     for usage in compile_image(source, (80, 90)).usage:
         assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
     ptx = find_compiler().ptx(source, 80).decode()
-    assert ("mma.sync" in ptx) == products
-    narrow = re.findall(r"\b(?:ld|st)\.(?:global|shared)(?!\S*\.v\d)\S*\.[bu]16\b", ptx)
-    assert not products or not [line for line in narrow if "shared" in line or "ld" in line]
+    assert "mma.sync" not in ptx
     if case.queries > 1:
         assert "cp.async.cg.shared.global" in ptx
     else:

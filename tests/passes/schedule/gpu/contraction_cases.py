@@ -1,4 +1,4 @@
-"""Contractions of networks as kernels for CUDA: lowered as in networks, scheduled, executed on the CPU."""
+"""Contractions of networks as kernels for GPUs: lowered as in networks, scheduled, executed on the CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import tvm
-from emulate import run_kernel
+from emulate import device_code, run_kernel
 from tvm import relax, tirx
 
 from nnefc.ir.attributes import RULE
@@ -19,12 +19,28 @@ from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.targets.codegen.cuda.compiler import Usage, compile_image, find_compiler, image_name
+from nnefc.targets.codegen.cuda.kernels import DeviceCode
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["TARGET", "Operation", "execute", "kernels", "lowered", "random"]
+__all__ = [
+    "PROCESSOR_REGISTERS",
+    "TARGET",
+    "Operation",
+    "assert_nearly_equal",
+    "execute",
+    "generated",
+    "kernels",
+    "lowered",
+    "machine_code",
+    "random",
+]
 
 TARGET = CudaTarget("cuda", parse_target("llvm"), (80, 90))
+
+PROCESSOR_REGISTERS = 64 << 10
+"""How many registers of 32 bits a processor of the target has."""
 
 Operation = Callable[..., relax.Expr]
 
@@ -89,6 +105,29 @@ def execute(
         values[binding.var] = result
         rules.append(str(func.attrs[RULE]))
     return values[calls[-1].var], rules
+
+
+def assert_nearly_equal(result: np.ndarray, wanted: np.ndarray, part: float = 2e-6) -> None:
+    """Integers are equal, floats within a part of the largest one."""
+    limit = 0 if result.dtype == np.int32 else part * np.abs(wanted).max()
+    assert np.abs(result - wanted).max() <= limit
+
+
+def generated(operation: Operation, given: Sequence[np.ndarray], target: CudaTarget, data: int = 0) -> DeviceCode:
+    """The source of an operation's kernels; the first `data` operands, or all, are inputs."""
+    inputs = data or len(given)
+    return device_code(kernels(lowered(operation, given[:inputs], given[inputs:]), target), target)
+
+
+def machine_code(code: DeviceCode, architecture: int) -> tuple[Usage, bytes]:
+    """What the one kernel takes of a processor, after checks that nothing spills or is serialized; and its PTX."""
+    compiler = find_compiler()
+    assembled, log = compiler.cubin(code.source, image_name(code.source, architecture))
+    assert assembled and "serialized" not in log
+    assert "setmaxnreg" not in log  # ignored, if it were
+    (usage,) = compile_image(code.source, (architecture,), compiler).usage
+    assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
+    return usage, compiler.ptx(code.source, architecture)
 
 
 def _placed(array: np.ndarray, offset: int) -> np.ndarray:

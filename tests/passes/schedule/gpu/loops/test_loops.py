@@ -1,4 +1,4 @@
-"""Loops written as statements, for CUDA: which iterations are independent, and that threads keep their order."""
+"""Loops written as statements, for GPUs: which iterations are independent, and that threads keep their order."""
 
 from __future__ import annotations
 

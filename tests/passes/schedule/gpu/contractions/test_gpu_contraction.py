@@ -1,4 +1,4 @@
-"""Convolutions and matrix products for CUDA agree with NumPy on awkward shapes, each access to memory checked."""
+"""Convolutions and matrix products for GPUs agree with NumPy on awkward shapes, each access to memory checked."""
 
 from __future__ import annotations
 

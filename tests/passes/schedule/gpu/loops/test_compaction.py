@@ -1,4 +1,4 @@
-"""Loops that append what a condition selects, for CUDA: one block counts, and keeps the order of the loop."""
+"""Loops that append what a condition selects, for GPUs: one block counts, and keeps the order of the loop."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from nnefc.ir.empty_reductions import fold_empty_reductions
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
+from nnefc.targets.codegen.cuda.compiler import compile_image
 from nnefc.targets.codegen.cuda.kernels import DeviceCode
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -93,6 +94,21 @@ def check(
             wrong.append(f"{c.name}: {error}")
     assert not wrong, "\n\n".join(wrong)
     return code
+
+
+def check_resources(cases: Sequence[Case]) -> None:
+    """Compile all kernels for two architectures: nothing spills, and registers suffice to keep a processor busy.
+
+    With more than 64 registers a thread, half of a processor would stay idle.
+    """
+    image = compile_image(device_code(kernels_of(cases), TARGET).source, [80, 90])
+    print(*image.usage, sep="\n")
+    assert {usage.architecture for usage in image.usage} == {80, 90}
+    assert all(
+        usage.spill_stores == usage.spill_loads == usage.stack_bytes == 0 and usage.registers <= 64
+        for usage in image.usage
+    ), image.usage
+    assert all(usage.shared_bytes <= TARGET.shared_bytes for usage in image.usage)
 
 
 def tolerance(array: np.ndarray) -> dict[str, float]:
