@@ -63,19 +63,19 @@ def _rule(rule: LarkRule) -> Production:
     """The rule with what lark's options say of its children: signs in quotes are none, brackets give a None."""
     name, right = str(rule.origin.name), rule.expansion
     left_out = rule.options.empty_indices or (False,) * len(right)
-    locations = iter(range(len(right)))
+    indices = iter(range(len(right)))
     children: list[int | None] = []
     for empty in left_out:
         if empty:
             children.append(None)
             continue
-        location = next(locations)
-        symbol = right[location]
+        index = next(indices)
+        symbol = right[index]
         if isinstance(symbol, Terminal):
             if not symbol.filter_out:
-                children.append(location)
+                children.append(index)
         else:
-            children.append(~location if symbol.name.startswith("_") else location)
+            children.append(~index if symbol.name.startswith("_") else index)
     if name.startswith("_"):
         return Production(name, len(right), "", tuple(children))
     if rule.options.expand1 and not rule.alias:

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 MEMORY_BUDGET = 1.25
-"""What the trained values may grow to for faster algorithms, as a factor, by default."""
+"""The default factor by which faster algorithms may enlarge the trained values."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class LoweredKernel:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A call before which the runtime may end a run, skip what is not needed, and take times.
+    """A call at which the runtime may end the run, skip work that is not needed, and take the time.
 
     Attributes:
         kernel: its name; empty for a branch or loop, which may be skipped as a whole.
@@ -177,7 +177,7 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class TimedKernel:
-    """A kernel at one position of a network, as its profile describes it.
+    """A call of a kernel, as the profile of its network describes it.
 
     Attributes:
         kernel: its name.
@@ -269,12 +269,12 @@ class ObjectCompiler(Protocol):
     """Compiles functions of the host."""
 
     def __call__(self, functions: Sequence[tirx.PrimFunc], path: Path) -> Callable[[], bytes]:
-        """Lowers functions, and returns what makes the content of a file of them, in any thread; the suffix of its path
-        says of which kind: `o`, `s` or `ll`.
+        """Lowers functions, and returns a callable that compiles them, in any thread, to the content of a file: an
+        object file, assembly or LLVM's IR by the suffix `o`, `s` or `ll` of `path`.
         """
 
     def loaded(self, functions: Sequence[tirx.PrimFunc]) -> tvm.runtime.Module:
-        """Returns functions that can be called here."""
+        """Compiles functions for this machine and loads them, so that they can be called."""
 
 
 class Code(Protocol):
@@ -286,7 +286,7 @@ class Code(Protocol):
 
     @property
     def arrival_bytes(self) -> int:
-        """Bytes of a session on a GPU in which launches count the blocks that have arrived; 0 for none."""
+        """The bytes of a GPU session in which launches count the blocks that have arrived; 0 if none do."""
 
     @property
     def objects(self) -> tuple[bytes, ...]:
@@ -297,7 +297,7 @@ class Code(Protocol):
         """The kinds of text that the code can be written as, and patterns of the names of their files."""
 
     def write_sources(self, folder: Path) -> list[Path]:
-        """Writes what the linker needs besides the objects; returns the files that it is given."""
+        """Writes the linker's inputs besides the object files, and returns their paths."""
 
     def write_text(self, kind: str, folder: Path) -> list[Path]:
         """Writes the code as text of one of the kinds; returns the files.
@@ -355,7 +355,7 @@ class Backend(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Rejects to begin what cannot be finished here.
+        """Checks that all that the target needs is installed, before a compilation begins.
 
         Raises:
             CompileError: something has to be installed first.
@@ -384,7 +384,7 @@ class Backend(ABC):
 
     @abstractmethod
     def objects(self, manager: PassManager) -> ObjectCompiler:
-        """Returns what compiles functions of the host to the content of a file, by the passes over objects."""
+        """Returns the compiler of the host's functions to object files, by the passes over objects."""
 
     @abstractmethod
     def memory(self) -> Memory:

@@ -62,7 +62,7 @@ def _applied(change: Any, program: Any) -> Any:
 
 
 def _what_is_wrong(before: Any, after: Any) -> str:
-    """Returns what is wrong with the program that a pass returned; nothing if that is empty."""
+    """Returns what is wrong with the program that a pass returned; an empty text for a valid one."""
     if not isinstance(after, type(before)):
         return f"returned {type(after).__name__}, not {type(before).__name__}"
     if isinstance(before, tirx.PrimFunc):

@@ -71,7 +71,7 @@ class Dump:
             (self._folder / unit / name).unlink(missing_ok=True)
 
     def text(self, name: str, text: str) -> None:
-        """Writes what is no program of TVM, after all passes so far."""
+        """Writes a text that is no program of TVM, such as the entry's object, numbered after the passes so far."""
         if not self._only:
             self._last += 1
             self._write(Path(), f"{self._last:03d}_{name}", text)
@@ -88,7 +88,7 @@ class Dump:
 
 
 def dump_of(folder: str | os.PathLike[str] | None, only: Collection[str]) -> Dump | None:
-    """Returns what writes programs into a folder, or to standard output; None if there is nothing to write.
+    """Returns the observer that writes programs into a folder, or to standard output; None without `--dump`.
 
     Args:
         folder: `-` for standard output, which also is the default where passes are named.
@@ -122,7 +122,7 @@ def _first_name(run: PassRun) -> str:
 
 
 def _text_of(program: Any) -> str | None:
-    """Returns a program as text; None for machine code, and what is no program yet."""
+    """Returns a program as text; None for machine code and other forms without a text."""
     if isinstance(program, tvm.IRModule | tirx.PrimFunc):
         return f"{program.script()}\n"
     if isinstance(program, tvm.runtime.Module):  # LLVM IR: to read an attribute of it would look up a function in it

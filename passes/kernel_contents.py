@@ -31,20 +31,20 @@ from nnefc.symbolic.prover import known
 __all__ = ["content_of", "content_of_entry", "with_numbered_variables"]
 
 _DIGITS = 32
-"""Of the digest."""
+"""The hexadecimal digits of a digest."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w.])[A-Za-z_]\w*')
 """Strings, and names that are no attributes of others."""
 
 _KEPT = frozenset({*keyword.kwlist, "T", "I"})
-"""Names in TVM's text that are no variables."""
+"""The names in TVM's text that are no variables."""
 
 _METADATA = "metadata["
-"""What TVM writes in place of objects that have no text."""
+"""TVM's text for objects that have none."""
 
 
 def content_of(use: KernelUse, settings: Settings) -> str | None:
-    """Returns a digest of a kernel, which is a part of an identifier.
+    """Returns the digest of a kernel, which can be a part of an identifier.
 
     None where nothing identifies its code: it calls C files of users, has parts without a text, or its dimensions have
     names that the text changes.
@@ -68,8 +68,8 @@ def content_of(use: KernelUse, settings: Settings) -> str | None:
 
 
 def content_of_entry(entry: tirx.PrimFunc, settings: Settings) -> str | None:
-    """Returns a digest of the function that calls a network's kernels: of its text with the names of variables, which
-    debugging information has; None where it has parts without a text.
+    """Returns the digest of the entry's text with the names of its variables, which debugging information has; None if
+    it has parts without a text.
     """
     text = entry.script()
     if _METADATA in text:
@@ -79,9 +79,7 @@ def content_of_entry(entry: tirx.PrimFunc, settings: Settings) -> str | None:
 
 
 def with_numbered_variables(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function whose variables are called v0, v1, …, but for dimensions: debugging information has their
-    names.
-    """
+    """Renames the variables of a function to v0, v1, …, except dimensions, whose names are in debugging information."""
     numbered = {param: param for param in func.params if isinstance(param.ty, tvm.ir.PrimType)}
 
     def of(var: tirx.Var) -> tirx.Var:
@@ -114,8 +112,8 @@ def _renamed(text: str, kept: Collection[str]) -> str:
 
 
 def _facts(text: str, sizes: Sequence[tirx.Var]) -> str | None:
-    """Returns what is known of the dynamic dimensions, and of the sizes that the kernel is written with; None where two
-    dimensions have one name, or the kernel's text may have other names than they.
+    """Returns what is known of the dynamic dimensions and of the kernel's sizes; None if two dimensions have one name,
+    or the kernel's text may name them differently.
     """
     present = known()
     names = [str(var.name) for var in present.open]

@@ -140,19 +140,19 @@ class PassCondition:
     parts: tuple[PassCondition, ...] = ()
 
     def __and__(self, other: PassCondition) -> PassCondition:
-        """Both conditions."""
+        """Returns a condition that holds if both do."""
         parts = (*self.all_parts, *other.all_parts)
         return PassCondition(
             ", ".join(part.text for part in parts), lambda given: all(part.holds(given) for part in parts), parts
         )
 
     def __invert__(self) -> PassCondition:
-        """Returns the opposite."""
+        """Returns the negated condition."""
         return PassCondition(f"not {self.text}", lambda given: not self.holds(given))
 
     @property
     def all_parts(self) -> tuple[PassCondition, ...]:
-        """The conditions that must all hold."""
+        """Returns the conditions that must all hold."""
         return self.parts or ((self,) if self.text else ())
 
 
@@ -203,7 +203,8 @@ class Insertion:
     name: str
 
     def as_pass(self, anchor: Pass) -> Pass:
-        """Returns the pass, in the phase of the pass that it follows, under the same conditions, on what that ensures.
+        """Returns the user's pass with the phase and the conditions of the pass that it follows; it requires what that
+        ensures.
 
         Raises:
             CompileError: nothing can follow that pass.
@@ -226,7 +227,7 @@ class Insertion:
 
 @dataclass(frozen=True, eq=False)
 class PassRun:
-    """One run of a pass, as observers learn of it.
+    """One run of a pass, as observers receive it.
 
     Attributes:
         step: the pass.
@@ -306,7 +307,7 @@ class PassList(Sequence[Pass]):
         return PassList(steps)
 
     def checked_name(self, name: str) -> str:
-        """Returns a name that a pass has.
+        """Returns the name if a pass has it.
 
         Raises:
             CompileError: none has it.
@@ -345,7 +346,7 @@ class PassManager:
     def __init__(
         self, backend: Any, settings: Any, passes: PassList | None = None, observers: Sequence[Observer] = ()
     ) -> None:
-        """`passes` are those of the backend, if none are given."""
+        """Takes the passes to run; by default those of the backend."""
         self.backend = backend
         self.settings = settings
         self.passes = (backend.passes if passes is None else passes).for_settings(settings)
@@ -400,7 +401,7 @@ class PassManager:
 
 
 def _run(step: Pass, program: Any, context: Any) -> Any:
-    """Returns the program after a pass; as it was, where the code of an optional one fails."""
+    """Runs a pass, and returns the program after it; if the code of an optional pass fails, the program before it."""
     if not step.optional:
         return step.run(program, context)
     try:
@@ -411,7 +412,7 @@ def _run(step: Pass, program: Any, context: Any) -> Any:
 
 
 class _Running(threading.local):
-    """The pass that runs in a thread: `inside` is the time of the passes that ran inside it."""
+    """The pass that runs in a thread; `inside` is the time of passes that ran within it."""
 
     inside = 0.0
 
@@ -428,5 +429,5 @@ def of_phase(
     analyzes: bool = False,
     optional: bool = False,
 ) -> Pass:
-    """Returns a pass; see :class:`Pass`."""
+    """Makes a pass; see :class:`Pass`."""
     return Pass(name, phase, run, frozenset(requires), frozenset(ensures), when, where, analyzes, optional)

@@ -84,7 +84,9 @@ __all__ = [
 ]
 
 Receiver = Callable[[tirx.PrimFunc | bytes], None]
-"""Given each kernel that the host runs as soon as it is flat; object files of kernels that are compiled already."""
+"""Called with each kernel of the host as soon as it is flat, and with object files of kernels that are compiled
+already.
+"""
 
 MAIN = "main"
 """The unit that observers of passes know a network by; `main.body0` is a body of a branch or a loop in it."""
@@ -153,7 +155,7 @@ def _after(step: Pass, part: _Part, manager: PassManager, context: GraphContext,
 
 
 def _modules(part: Network | Body) -> Iterator[tvm.IRModule]:
-    """The modules of a network or a body, and of the bodies in it."""
+    """Returns the modules of a network or a body, and of the bodies in it."""
     yield part.module
     called = called_controls(part)
     for index, control in enumerate(part.controls):
@@ -168,7 +170,7 @@ def legalizations(own: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[.
 
 
 def _noted(name: str, legalize: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a legalization that says what it works on."""
+    """Returns a legalization that records for messages which call it works on."""
 
     def noted(*args: Any) -> Any:
         working_on(f"the operator '{name}'")
@@ -188,8 +190,8 @@ def register_operators() -> None:
 
 
 def without_code(network: Network, receive: Receiver, library_context: LibraryContext) -> Lowered:
-    """Returns a network without code, for sizes that only specialized programs have: its interface, and room for
-    their workspaces.
+    """Returns a network without code, for sizes that only specialized programs have: its interface, and workspace for
+    these programs.
     """
     program = interface_of(network)
     plan = MemoryPlan((), {}, {}, {}, {}, 0, (), (), (), 0, 0).with_room()
@@ -199,7 +201,7 @@ def without_code(network: Network, receive: Receiver, library_context: LibraryCo
 
 
 def joined(programs: Sequence[Lowered]) -> Lowered:
-    """Returns the first of several programs of a library, with the functions of all."""
+    """Joins several programs of a library: the first one, with the functions of all."""
     first, *others = programs
     if not others:
         return first
@@ -248,7 +250,7 @@ class KernelCache(Protocol):
     """The code of kernels that were compiled before."""
 
     def find(self, use: KernelUse, lower: Callable[[], tirx.PrimFunc]) -> LoweredKernel | None:
-        """Returns a kernel that is called by what it computes, compiled; None if it is not there.
+        """Returns the compiled kernel with this content; None if it is not in the cache.
 
         Args:
             use: the kernel, with its symbol.
@@ -304,19 +306,19 @@ class ProgramState:
 
     @property
     def listed(self) -> Program:
-        """The calls and kernels, which a pass has listed."""
+        """The calls and kernels, once a pass has listed them."""
         assert self.program is not None
         return self.program
 
     @property
     def planned(self) -> MemoryPlan:
-        """The memory plan, which a pass has made."""
+        """The memory plan, once a pass has made it."""
         assert self.plan is not None
         return self.plan
 
     @property
     def module(self) -> tvm.IRModule:
-        """The functions of the host: the kernels, and the entry once there is one."""
+        """The functions of the host: the kernels, and later the entry."""
         kernels = [self.kernels[gv] for gv in (self.called if self.entry is not None else self.kernels)]
         functions = {
             str(kernel.host.attrs["global_symbol"]): kernel.host
@@ -340,7 +342,8 @@ def lower(
     receive: Receiver = lambda _kernel: None,
     library_context: LibraryContext | None = None,
 ) -> Lowered:
-    """Takes a network all the way to code generation.
+    """Lowers a network for code generation: runs the graph passes, schedules its kernels, plans memory and builds the
+    entry.
 
     Args:
         manager: runs the passes of a backend.
@@ -428,7 +431,7 @@ def _with_kernels(
 
 
 def _lowered(use: KernelUse, manager: PassManager, context: ProgramContext, receive: Receiver) -> LoweredKernel:
-    """Lowers a kernel, or finds it compiled, and hands over what becomes part of the library."""
+    """Lowers a kernel, or finds it compiled, and hands over the code."""
     library_context = context.library_context
     content = content_of(use, manager.settings) if library_context.by_content else None
     if content is not None:
@@ -445,7 +448,7 @@ def _lowered(use: KernelUse, manager: PassManager, context: ProgramContext, rece
 def _lowered_by_content(
     use: KernelUse, manager: PassManager, context: ProgramContext, receive: Receiver
 ) -> LoweredKernel:
-    """Lowers a kernel with a symbol that says what it computes, or finds it compiled."""
+    """Lowers a kernel whose symbol identifies its content, or finds it compiled."""
     library_context, facts = context.library_context, copy_context()
 
     def host() -> tirx.PrimFunc:
@@ -467,7 +470,7 @@ def _lowered_by_content(
 
 
 def list_calls(state: ProgramState, context: ProgramContext) -> ProgramState:
-    """Makes the network's graph a list of calls of kernels."""
+    """Lists the calls of kernels in the network's graph."""
     return replace(state, program=program_of(state.network, context.library_context.pool))
 
 
@@ -477,7 +480,7 @@ def split_into_patches(state: ProgramState, context: ProgramContext) -> ProgramS
 
 
 def merge_kernels(state: ProgramState, context: ProgramContext) -> ProgramState:
-    """Makes kernels that differ in numbers alone calls of one function, which is given the numbers."""
+    """Replaces kernels that differ in numbers alone by calls of one function with these as arguments."""
     made = dict(state.kernels)
     known = (gv for gv in made if not dynamic_sizes_of(state.listed.kernels[gv]))
     functions = {gv: host for gv in known if (host := made[gv].host) is not None}
@@ -499,7 +502,7 @@ def plan_buffers(state: ProgramState, context: ProgramContext) -> ProgramState:
 
 
 def build_entry(state: ProgramState, context: ProgramContext) -> ProgramState:
-    """Makes the memory plan a function that calls the kernels."""
+    """Builds the function that calls the kernels, by the memory plan."""
     library_context, kernels = context.library_context, state.kernels
     data_dependent = (
         library_context.data_dependent
@@ -534,14 +537,14 @@ def _kept_counts(state: ProgramState, backend: Backend, data_dependent: Sequence
 
 
 def _labels_of_calls(library_context: LibraryContext, backend: Backend) -> Mapping[str, str] | None:
-    """Returns what the entry notes before calls, by the names of tensors; None if it notes nothing."""
+    """Returns the labels that the entry records before calls, by the names of tensors; None without labels."""
     if library_context.checked is not None or not backend.labels_calls:
         return library_context.checked
     return {name: f"{operator}: {name}" for name, operator in library_context.operators.items()}
 
 
 def _kernel_of(program: Program, kernel: GlobalVar) -> str:
-    """Returns the kernel, and what of the model it computes, for messages."""
+    """Returns the kernel of a call and the model's tensors that it computes, for messages."""
     tensors = dict.fromkeys(
         name for step in kernel_stages(program) if step.kernel.same_as(kernel) for name in step.tensors
     )
@@ -574,7 +577,7 @@ def _timed(
 def _kernel_call(
     call: ControlledCall, kernels: Mapping[GlobalVar, LoweredKernel], operations: Callable[[GlobalVar], int]
 ) -> KernelCall:
-    """Returns what a library knows of a call that a run may skip, or take the time of.
+    """Returns the library's description of a call that a run may skip or take the time of.
 
     Args:
         operations: returns those of a kernel.

@@ -204,7 +204,7 @@ SCHEDULE = (
     OPAQUE_CONSTANTS,
 )
 
-# Allocations get their location; blocks and buffers of several dimensions disappear.
+# Allocations move to the blocks that use them; blocks and buffers of several dimensions disappear.
 blocks = partial(of_phase, Phase.BLOCKS, requires=[Property.SCHEDULED])
 WORKSPACE = (
     blocks("canonicalize loops", tvm_pass(s_tir.transform.CanonicalizeLoop())),

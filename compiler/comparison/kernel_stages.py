@@ -150,8 +150,8 @@ def _steps(
         found = _run(changed, operands, results, lowered.workspace_bytes, compiled if is_flat else None, backend)
         apart = [
             (difference(own, other), other.dtype.kind in "iu")
-            for location, (own, other) in enumerate(zip(found, exact, strict=True))
-            if wanted is None or location in wanted
+            for index, (own, other) in enumerate(zip(found, exact, strict=True))
+            if wanted is None or index in wanted
         ]
         yield KernelStage(name, step, *max(apart, key=lambda each: each[0].relative))
 

@@ -92,11 +92,11 @@ class UnfusedEvaluation:
         """Evaluate up to some variables and return their values; each variable can be asked for once, in the
         module's order.
         """
-        locations = {str(binding.var.name): location for location, binding in enumerate(self._bindings)}
-        self._go_on(max((locations[name] + 1 for name in names), default=0))
+        indices = {str(binding.var.name): index for index, binding in enumerate(self._bindings)}
+        self._go_on(max((indices[name] + 1 for name in names), default=0))
         found = {}
         for name in names:
-            var = self._bindings[locations[name]].var
+            var = self._bindings[indices[name]].var
             found[name] = self._known[var].numpy()
             self._wanted.discard(var)
         return found
@@ -109,9 +109,9 @@ class UnfusedEvaluation:
     def _uses(self) -> dict[relax.Var, int]:
         """Return the index of the last binding that reads each variable; results are kept to the end."""
         last = dict.fromkeys(self._main.params, -1)
-        last |= {binding.var: location for location, binding in enumerate(self._bindings)}
-        for location, binding in enumerate(self._bindings):
-            last.update(dict.fromkeys(relax.analysis.free_vars(binding.value), location))
+        last |= {binding.var: index for index, binding in enumerate(self._bindings)}
+        for index, binding in enumerate(self._bindings):
+            last.update(dict.fromkeys(relax.analysis.free_vars(binding.value), index))
         last.update(dict.fromkeys(relax.analysis.free_vars(self._main.body.body), len(self._bindings)))
         return last
 

@@ -227,10 +227,10 @@ class Artifact:
                 f"there is no {kind} in code for the target {self.target.name}",
                 hint=f"choose one of {', '.join(self.code.texts)}",
             )
-        location = Path(folder)
-        with output_folder(location):
-            old = {file for pattern in self.code.texts[kind] for file in location.glob(pattern)}
-            new = write_together(location, lambda scratch: self.code.write_text(kind, scratch))
+        path = Path(folder)
+        with output_folder(path):
+            old = {file for pattern in self.code.texts[kind] for file in path.glob(pattern)}
+            new = write_together(path, lambda scratch: self.code.write_text(kind, scratch))
         for file in sorted(old - set(new)):
             file.unlink(missing_ok=True)
 
@@ -361,8 +361,8 @@ def _described_kernel(timed: TimedKernel) -> KernelDescription:
         timed.operations,
         timed.bytes,
         timed.operators,
-        tuple(OperandDescription(*astuple(location)) for location in timed.reads),
-        tuple(OperandDescription(*astuple(location)) for location in timed.writes),
+        tuple(OperandDescription(*astuple(operand)) for operand in timed.reads),
+        tuple(OperandDescription(*astuple(operand)) for operand in timed.writes),
         timed.operation_formula,
     )
 

@@ -119,13 +119,13 @@ def _minimum_times(runs: Sequence[Callable[[], object]]) -> list[float]:
     best = [math.inf] * len(runs)
     begin = time.perf_counter()
     for _ in range(_TURNS):
-        for location, run in enumerate(runs):
+        for index, run in enumerate(runs):
             turn = now = time.perf_counter()
             while now < turn + _TURN_SECONDS:
                 start = now
                 run()
                 now = time.perf_counter()
-                best[location] = min(best[location], now - start)
+                best[index] = min(best[index], now - start)
         if now > begin + _SECONDS:
             break
     return best

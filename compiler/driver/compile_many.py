@@ -99,7 +99,7 @@ def compile_many(
     if told is not None:
         warn_of_deprecation("nnefc.compile_many: the option 'told' is now 'on_result'; the old name will be removed")
         on_result = on_result or told
-    location = None if folder is None else Path(folder)
+    target_folder = None if folder is None else Path(folder)
     found: dict[str, Compiled] = {}
     with ExitStack() as stack:
         if executor is None:
@@ -107,7 +107,7 @@ def compile_many(
         work = partial(
             _compile_one,
             os.fspath(model),
-            folder=location,
+            folder=target_folder,
             export=dict(export or {}),
             options=chosen,
             progress=progress,

@@ -81,7 +81,7 @@ class ProgressPhases:
     def phase(self, name: str) -> Iterator[None]:
         depth = len(self._running)
         self._running.append(name)
-        location = len(self._inner)
+        index = len(self._inner)
         start = time.perf_counter()
         self._done = ""
         if depth == 0:
@@ -94,7 +94,7 @@ class ProgressPhases:
                 yield
         finally:
             self._running.pop()
-            self._inner.insert(location, (depth, name, time.perf_counter() - start))
+            self._inner.insert(index, (depth, name, time.perf_counter() - start))
             if depth == 0:
                 self._notes.end()
                 self._write(self._inner)

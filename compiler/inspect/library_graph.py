@@ -55,15 +55,15 @@ def graph_of_library(
             memory.write(OperandDescription(base, index, 0, 0, ""), len(nodes))
             nodes.append(Node("input", base, tensor.name, (("type", str(tensor)),)))
     edges: dict[tuple[int, int], str] = {}
-    for location, kernel in enumerate(found.kernels):
+    for call, kernel in enumerate(found.kernels):
         number = len(nodes)
-        share = shares[location] if shares is not None else None
-        weight = weights[location] if weights is not None else None
+        share = shares[call] if shares is not None else None
+        weight = weights[call] if weights is not None else None
         nodes.append(_node(kernel, weight, share))
         for operand in kernel.reads:
             for source in memory.read(operand):
                 edges.setdefault((source, number), operand.type)
-        if location and not any(target == number for _, target in edges):
+        if call and not any(target == number for _, target in edges):
             edges[number - 1, number] = "called before"
         for operand in kernel.writes:
             memory.write(operand, number)
@@ -98,15 +98,15 @@ def lifetimes(kernels: Sequence[KernelDescription]) -> list[Lifetime]:
     written: list[tuple[OperandDescription, int]] = []
     last: list[int] = []
     memory = _Memory()
-    for location, kernel in enumerate(kernels):
+    for index, kernel in enumerate(kernels):
         for operand in kernel.reads:
             for number in memory.read(operand) if operand.base == "workspace" else ():
-                last[number] = location
+                last[number] = index
         for operand in kernel.writes:
             if operand.base == "workspace" and operand.offset is not None and operand.bytes:
                 memory.write(operand, len(written))
-                written.append((operand, location))
-                last.append(location)
+                written.append((operand, index))
+                last.append(index)
     return [
         Lifetime(operand.offset or 0, operand.bytes, operand.type, first, end)
         for (operand, first), end in zip(written, last, strict=True)

@@ -165,9 +165,9 @@ def _graph(part: Network | Body, title: str, groups: Sequence[_Group]) -> BoxGra
             made_by[binding.var] = number
         nodes.append(_node(group))
     outputs = part.outputs if isinstance(part, Network) else ()
-    for location, (name, expr) in enumerate(zip(outputs, _results(main), strict=False)):
+    for index, (name, expr) in enumerate(zip(outputs, _results(main), strict=False)):
         var = expr if isinstance(expr, relax.Var) else None
-        nodes.append(Node("output", "output", name, (("type", _type(expr.ty)), ("number", str(location)))))
+        nodes.append(Node("output", "output", name, (("type", _type(expr.ty)), ("number", str(index)))))
         if var in made_by:
             edges[made_by[var], len(nodes) - 1] = f"{name}: {_type(expr.ty)}"
     return BoxGraph(title, tuple(nodes), tuple(Edge(*ends, label) for ends, label in edges.items()))

@@ -154,13 +154,13 @@ def evaluate(
     """
     known: dict[relax.Var, Any] = dict(values)
     waiting: list[relax.Binding] = []
-    for location, binding in enumerate(bindings):
+    for index, binding in enumerate(bindings):
         if not _is_product_of_numpys(binding):
             waiting.append(binding)
             continue
         factors = list(binding.value.args)
         if any(factor in {element.var for element in waiting} for factor in factors):
-            readers = [element.value for element in bindings[location:]]
+            readers = [element.value for element in bindings[index:]]
             _run(
                 waiting,
                 [*wanted, *(var for value in readers for var in relax.analysis.free_vars(value))],

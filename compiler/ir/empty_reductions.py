@@ -25,8 +25,8 @@ def fold_empty_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def note(realize: s_tir.SBlockRealize) -> None:
         if _is_empty_sum(realize.block):
-            locations = zip(realize.block.iter_vars, realize.iter_values, strict=True)
-            along = [value for axis, value in locations if axis.iter_type == axis.CommReduce]
+            bound = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+            along = [value for axis, value in bound if axis.iter_type == axis.CommReduce]
             gone.update(var for value in along for var in variables(value))
 
     tvm_ffi.structural_walk(func.body, (s_tir.SBlockRealize, note))
@@ -37,8 +37,8 @@ def fold_empty_reductions(func: tirx.PrimFunc) -> tirx.PrimFunc:
         block = realize.block
         if not _is_empty_sum(block):
             return realize
-        locations = zip(block.iter_vars, realize.iter_values, strict=True)
-        kept = [(axis, value) for axis, value in locations if axis.iter_type != axis.CommReduce]
+        bound = zip(block.iter_vars, realize.iter_values, strict=True)
+        kept = [(axis, value) for axis, value in bound if axis.iter_type != axis.CommReduce]
         axes, values = ([pair[part] for pair in kept] for part in (0, 1))
         made = s_tir.SBlock(axes, [], block.writes, block.name_hint, block.init, annotations=block.annotations)
         return s_tir.SBlockRealize(values, realize.predicate, made)

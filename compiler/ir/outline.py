@@ -201,7 +201,7 @@ _WORDS = (  # what names of dimensions hold → the guess
 
 
 def likely_size(name: str, axis: int, tensor: DynamicTensor) -> int:
-    """A likely size of a dimension: by a word in its name, else by its location in the tensor."""
+    """A likely size of a dimension: by a word in its name, else by its axis."""
     lower, shape = name.lower(), tensor.shape or ()
     for word, size in _WORDS:
         if word in lower:

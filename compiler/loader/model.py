@@ -70,13 +70,13 @@ def load(
             compiled network, it is for another machine, processor or version of the interface, or there is no GPU of
             this number that can run it.
     """
-    location = None if weights is None else Path(weights)
+    weights_path = None if weights is None else Path(weights)
     if isinstance(path, (bytes, bytearray, memoryview)):
         if key is not None:
             raise LoadError("a signature is a file next to the library: load the library by its path")
         content = private_file_of(path, _IN_MEMORY)
         return Model(
-            Library(Path(_IN_MEMORY), location, weights_key, (content, None)),
+            Library(Path(_IN_MEMORY), weights_path, weights_key, (content, None)),
             threads,
             device,
             flush_subnormals,
@@ -88,8 +88,8 @@ def load(
     if key is not None:
         from .signature import checked_copies
 
-        copies = checked_copies(Path(path), Path(key), location)
-    library = Library(Path(path), location, weights_key, copies)
+        copies = checked_copies(Path(path), Path(key), weights_path)
+    library = Library(Path(path), weights_path, weights_key, copies)
     return Model(library, threads, device, flush_subnormals, processors)
 
 

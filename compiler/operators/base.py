@@ -222,8 +222,8 @@ class Emitter:
         key = identity(operand)
         if key not in self._constants:
             value = np.ascontiguousarray(operand).reshape(operand.shape)
-            # Without the type, 64-bit elements would be truncated. The array is kept: its location must not be used
-            # again.
+            # Without the type, 64-bit elements would be truncated. The array is kept, so that no other gets its
+            # address, which is the key.
             tensor = relax.const(value, str(value.dtype)) if value.nbytes < LARGE else relax.const(tensor_of(value))
             self._constants[key] = (operand, tensor)
         return self._constants[key][1]
@@ -311,9 +311,9 @@ class Emitter:
         """Returns one of two sizes as an int64 scalar: the first if a condition of one element holds."""
 
         def compute(condition: te.Tensor, one: tirx.Expr, other: tirx.Expr) -> te.Tensor:
-            return te.compute((), lambda: tirx.Select(condition(*location), one, other), name="chosen")
+            return te.compute((), lambda: tirx.Select(condition(*index), one, other), name="chosen")
 
-        location = [0] * rank_of(condition)
+        index = [0] * rank_of(condition)
         sizes = map(expression, (one, other))
         return self.emit(call_te(self.builder, compute, condition, *sizes, name="chosen"))
 
@@ -440,7 +440,7 @@ def build_main(
 
 
 def identity(array: Array) -> object:
-    """What two arrays have in common that may be one constant: numbers their value, others their location in memory."""
+    """Return a key that is equal for arrays that may share a constant: the value of numbers, else the address."""
     if array.ndim == 0:
         return array.dtype.str, str(array.dtype), array.tobytes()
     return array.dtype.str, array.shape, array.strides, array.__array_interface__["data"][0]

@@ -95,7 +95,7 @@ def _checked(tensor: TensorDescription, array: Array) -> Array:
     if len(wrong):
         raise CompileError(
             f"the calibration's values of the input {tensor.name!r} are not all finite: {array[tuple(wrong[0])]} at "
-            f"{[int(location) for location in wrong[0]]}, in {tensor.dtype}",
+            f"{[int(index) for index in wrong[0]]}, in {tensor.dtype}",
             hint="leave out what is broken, or repair it: one such value would decide the scales of all tensors",
         )
     return array if tensor.dtype == "bfloat16" else converted

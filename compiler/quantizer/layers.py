@@ -170,7 +170,7 @@ class LayerGraph:
             stored = [self.stored(field) for field in fields]
             found[var] = tuple(p for p in stored if p in self._read or is_call(self.definitions.get(p), "concat"))
             left += found[var]
-        order = {binding.var: location for location, binding in enumerate(self._bindings)}
+        order = {binding.var: index for index, binding in enumerate(self._bindings)}
         return {var: found[var] for var in sorted(found, key=order.__getitem__, reverse=True)}
 
     def parts_within(self, var: relax.Var, known: Collection[relax.Var]) -> list[relax.Var]:

@@ -112,14 +112,14 @@ def tensors_read(graph: LayerGraph, plan: Sequence[LayerPlan]) -> tuple[dict[rel
     features: set[relax.Var] = set()
     for layer, each in zip(graph.layers, plan, strict=True):
         if each.read is not None:
-            location = graph.stored(layer.data, read)
-            read.setdefault(location, each.read)
+            stored = graph.stored(layer.data, read)
+            read.setdefault(stored, each.read)
             if not layer.is_product:
-                features.add(location)
-    for location in graph.parts:
-        if location in features:
-            for part in graph.parts_within(location, read):
-                read.setdefault(part, read[location])
+                features.add(stored)
+    for stored in graph.parts:
+        if stored in features:
+            for part in graph.parts_within(stored, read):
+                read.setdefault(part, read[stored])
                 features.add(part)
     return read, features
 

@@ -211,12 +211,12 @@ class _Planner:
 
         found: dict[tuple[relax.Var, int | None], ValueRange] = {}
         for values in observed(self._network, made, self._compiled, self._samples):
-            for number, location in enumerate(asked):
+            for number, tensor in enumerate(asked):
                 low, high = values[2 * number : 2 * number + 2]
-                if location in found:
-                    found[location].join(low, high)
+                if tensor in found:
+                    found[tensor].join(low, high)
                 else:
-                    found[location] = ValueRange(low, high)
+                    found[tensor] = ValueRange(low, high)
         return {var: (found[stored[var], channels(var)], found[var, axis]) for var, axis in axes.items()}
 
     def _equalized(
@@ -249,7 +249,7 @@ class _Planner:
         if self._options.method != MINMAX:
             whole = dict(self._restricted(whole))
         whole = _joined(whole, {var: self._graph.parts_within(var, whole) for var in self._graph.parts})
-        return {var: Read(*grid_of_range(*whole[location])) for var, location in stored.items() if location in whole}
+        return {var: Read(*grid_of_range(*whole[tensor])) for var, tensor in stored.items() if tensor in whole}
 
     def _restricted(
         self, whole: Mapping[relax.Var, tuple[float, float]]

@@ -101,15 +101,18 @@ def _entropy(histogram: Histogram) -> tuple[float, float]:
 
 
 def _divergence(counts: Array, size: int, levels: int) -> float:
-    """Of the first `size` parts as they are, what is beyond at the last one, and as `levels` steps express them."""
+    """Return the Kullback-Leibler divergence of a histogram that is cut at `size` bins and quantized to `levels`.
+
+    Counts beyond the cut are added to its last bin, as values that saturate.
+    """
     kept = counts[:size].astype(np.float64)
     wanted = kept.copy()
     wanted[-1] += counts[size:].sum()
     step = np.minimum(np.arange(size) * levels // size, levels - 1)
     filled = kept > 0
     sums = np.bincount(step, kept, levels)
-    locations = np.bincount(step, filled, levels)
-    means = np.divide(sums, locations, out=np.zeros(levels), where=locations > 0)
+    filled_bins = np.bincount(step, filled, levels)
+    means = np.divide(sums, filled_bins, out=np.zeros(levels), where=filled_bins > 0)
     found = np.where(filled, means[step], 0.0)
     p, q = wanted / wanted.sum(), found / max(found.sum(), 1e-300)
     both = (p > 0) & (q > 0)

@@ -200,8 +200,8 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     """A new folder for temporary files, removed in the end.
 
     Raises:
-        WriteError: there is no location for it, or the disk is full and so on: an OSError of the body that names a
-            file in it, or no file. Those that name others are raised as they are.
+        WriteError: the folder cannot be made, or the body raised an OSError (a full disk and so on) that names a file
+            in it, or no file. An OSError that names another file is raised as it is.
     """
     import tempfile
 

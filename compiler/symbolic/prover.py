@@ -44,13 +44,13 @@ def _once(question: Callable[[Known, tirx.Expr], _Answer]) -> Callable[[Known, t
     @functools.wraps(question)
     def asked(known: Known, expr: tirx.Expr) -> _Answer:
         same, answers = known.answers[question.__name__]
-        location = hash(expr)  # where TVM has it: one that is kept stays there
-        if location not in same:
+        address = hash(expr)  # TVM hashes the address; `same` keeps the expression, so that no other gets it
+        if address not in same:
             key = structural_key(expr)
             if key not in answers:
                 answers[key] = question(known, expr)
-            same[location] = expr, answers[key]
-        answer: _Answer = same[location][1]
+            same[address] = expr, answers[key]
+        answer: _Answer = same[address][1]
         return answer
 
     return asked

@@ -55,7 +55,7 @@ __all__ = [
 
 
 FLOAT_SCALE = 256.0
-"""The factor of scales that are floats of 8 bits: :func:`small_float` returns 1/256 of a number."""
+"""The factor of 8-bit float scales: :func:`small_float` returns 1/256 of a number."""
 
 _STEPS = 3  # to move the bits, to convert them
 _MORE_STEPS = 5  # to join the bits of several words as well, or to multiply a scale by its factor
@@ -91,24 +91,24 @@ class Blocks:
 
     @property
     def positions(self) -> int:
-        """Steps of a sum that take one group of words apart."""
+        """The iterations that unpack one group of words."""
         if self.how is not None:
             return group_of(self.bits)[1]
         return 1 if self.bits == 8 else 32 // self.bits
 
     @property
     def group(self) -> int:
-        """Words that are taken apart together."""
+        """The number of words that are unpacked together."""
         return 1 if self.how is None else group_of(self.bits)[0]
 
     @property
     def has_offsets(self) -> bool:
-        """Whether more is to be added than products with the packed elements."""
+        """Whether results need more than the products with the packed elements: an offset for each block."""
         return self.points != "nothing" or self._origin != self._half
 
     @property
     def sum_factor(self) -> float:
-        """Returns what sums of the other factor are to be multiplied by, where the same is added to all elements."""
+        """Returns the factor for sums of the left factor, where all elements of the matrix have the same offset."""
         return 1.0 if self.points != "nothing" else float(self._origin - self._half)
 
     @property
@@ -186,8 +186,9 @@ def _number(tensors: Sequence[te.Tensor], position: Sequence[tirx.Expr]) -> tirx
 
 
 _TRANSPOSED = {4: ((8, 0x0000FF00), (4, 0x00F000F0)), 2: ((12, 0x0000F0F0), (6, 0x00CC00CC))}
-"""For elements of 4 and of 2 bits: two steps (shift, mask), each of which exchanges the bits of the mask with the bits
-that are `shift` positions above them."""
+"""Two steps (shift, mask) for elements of 4 and of 2 bits: each exchanges the bits of the mask with the bits that are
+`shift` positions above them.
+"""
 
 
 def _in_quads(words: np.ndarray, bits: int) -> np.ndarray:
@@ -204,12 +205,12 @@ def _in_quads(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack_blocks(array: np.ndarray, size: int) -> np.ndarray:
-    """`[N, blocks, …]` as `[N / size, blocks, …, size]`; what fills up the last columns is zero."""
+    """Packs `[N, blocks, …]` as `[N / size, blocks, …, size]`; the last columns are filled up with zeros."""
     return np.ascontiguousarray(block_array(array, 0, size))
 
 
 def sums_of_blocks(left: te.Tensor, block: int, factor: float) -> te.Tensor:
-    """`[…, M, K]` → `[…, M, K / block]`: what offsets are multiplied by."""
+    """Sums up each block of a row, `[…, M, K]` → `[…, M, K / block]`: offsets are multiplied by these sums."""
     *outer, depth = dimensions(left.shape)
     k = te.reduce_axis((0, block), "k")
 
@@ -272,7 +273,7 @@ class _Terms:
 
 
 def multiply_blocks(*given: Any) -> te.Tensor:
-    """`[…, M, K]` times a quantized `[K, N]`: `[…, M, N]`, float32.
+    """Multiplies `[…, M, K]` by a quantized `[K, N]`: `[…, M, N]`, float32.
 
     Args:
         given: the left factor, K a whole number of blocks, or packed dot operands `[…, M, K / 4]`, of two bytes
@@ -298,7 +299,7 @@ def multiply_blocks(*given: Any) -> te.Tensor:
 
 
 def multiply_chosen_blocks(*given: Any) -> te.Tensor:
-    """Rows times those matrices that are chosen for each of them: `[R, 1, N]`, float32.
+    """Multiplies each row by the matrix that is chosen for it (a mixture of experts): `[R, 1, N]`, float32.
 
     Args:
         given: the number of a matrix for each result, `[R]`; the left factor, `[M, K]`, and the matrices side by side,
@@ -320,7 +321,7 @@ def multiply_chosen_blocks(*given: Any) -> te.Tensor:
 
 
 def gather_rows(*given: Any) -> te.Tensor:
-    """Returns the columns of a quantized `[K, N]` that indices say, as rows: `[…, K]`, float32.
+    """Gathers columns of a quantized `[K, N]`, as rows: `[…, K]`, float32.
 
     Args:
         given: the indices, of any shape; the packed matrix and its scales; what is stored besides them; a `Blocks`; K;

@@ -19,7 +19,7 @@ def multiply(value: tirx.Expr, weight: tirx.Expr) -> tirx.Expr:
 
 
 def index_in_range(index: tirx.Expr, size: int, mode: str) -> tirx.Expr:
-    """Returns an index of int64 within `0 .. size - 1`: one out of range as Relax's `take` has it, "clip" or "wrap"."""
+    """Brings an int64 index into `0 .. size - 1` by the mode of Relax's `take`, "clip" or "wrap"."""
     index = index.astype("int64")
     if mode == "wrap":
         return tirx.floormod(index, size)

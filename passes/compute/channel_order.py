@@ -90,7 +90,7 @@ def arrange_array(array: np.ndarray, axis: int, order: Sequence[int], size: int)
 
 
 def merge_groups(weights: np.ndarray, groups: int, together: int) -> np.ndarray:
-    """Filters `[O, I, *k]` of `groups · together` groups as filters `[O, together · I, *k]` of `groups`.
+    """Merges groups of filters: `[O, I, *k]` of `groups · together` groups as `[O, together · I, *k]` of `groups`.
 
     A filter has zeros for the channels of the groups that its own was merged with.
     """
@@ -103,8 +103,8 @@ def merge_groups(weights: np.ndarray, groups: int, together: int) -> np.ndarray:
 
 
 def operands_of_groups(order: Sequence[int], groups: int, terms: int) -> np.ndarray:
-    """Returns the packed operands of `terms` slots that hold channels of each group: `[groups, count]`, int32, -1 for
-    none.
+    """Returns the packed operands of `terms` slots that hold channels of each group: `[groups, count]`, int32, filled
+    up with -1.
 
     Args:
         order: the channel of each slot; a negative entry stands for none of them.
@@ -119,7 +119,7 @@ def operands_of_groups(order: Sequence[int], groups: int, terms: int) -> np.ndar
 
 
 def chains_of_operands(table: np.ndarray, length: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the operands of each group as chains of `length` that lie one behind the other.
+    """Covers the operands of each group by chains of `length` consecutive ones.
 
     Args:
         table: of :func:`operands_of_groups`.
@@ -148,8 +148,8 @@ def chains_of_operands(table: np.ndarray, length: int, count: int) -> tuple[np.n
 
 
 def gathered_filters(filters: np.ndarray, order: Sequence[int], table: np.ndarray, terms: int) -> np.ndarray:
-    """Filters `[O, I, *k]` with one element for each slot that a group reads: `[O, count · terms, *k]`, zero where a
-    slot has no channel of the group.
+    """Rearranges filters `[O, I, *k]` to one element for each slot that a group reads: `[O, count · terms, *k]`, zero
+    where a slot has no channel of the group.
 
     Args:
         order, table: of :func:`operands_of_groups`.
@@ -173,7 +173,7 @@ def convolve_gathered(
     dilation: Sequence[int],
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
-    """Convolution in groups without padding; each group takes its channels from wherever they are.
+    """Convolves in groups without padding; each group gathers its channels by a table.
 
     Args:
         data: `[N, blocks, *spatial, b]`, of numbers or of packed dot operands.

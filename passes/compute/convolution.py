@@ -26,7 +26,7 @@ def pack_filter(weights: np.ndarray, block_in: int, block_out: int, groups: int)
 
 
 def scale_inputs(weights: te.Tensor, scale: te.Tensor) -> te.Tensor:
-    """Returns a filter, as :func:`pack_filter` makes it for one group, times a number for each input channel.
+    """Multiplies a filter, as :func:`pack_filter` makes it for one group, by a factor for each input channel.
 
     Args:
         scale: `[1, C blocks, 1, …, block]`.
@@ -51,7 +51,7 @@ def convolve(
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
     outputs: tuple[int, int] | None = None,
 ) -> te.Tensor:
-    """Convolution without padding.
+    """Convolves without padding.
 
     Args:
         data: `[N, groups · I blocks, *spatial, b]`, or `[N, I, *spatial]` where the filter's input channels are not
@@ -117,7 +117,7 @@ def convolve_depthwise(
     dilation: Sequence[int],
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
-    """Convolution of each channel by a filter of its own, without padding.
+    """Convolves each channel with a filter of its own, without padding.
 
     Args:
         data: `[N, C blocks, *spatial, block]`.

@@ -13,13 +13,13 @@ __all__ = ["multiply_row_major", "multiply_transposed"]
 
 
 def multiply_row_major(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
-    """`[…, M, K]` times `[…, K, N]`, whose leading axes broadcast: `[…, M, N]` of type `dtype`."""
+    """Multiplies `[…, M, K]` by `[…, K, N]`, whose leading axes broadcast: `[…, M, N]` of type `dtype`."""
     *batch, _, columns = dimensions(right.shape)
     return _product(left, batch, columns, dtype, lambda outer, k, column: right(*outer, k, column))
 
 
 def multiply_transposed(left: te.Tensor, right: te.Tensor, dtype: str) -> te.Tensor:
-    """`[…, M, K]` times the transpose of `[…, N, K]`: `[…, M, N]` of type `dtype`. Both lie along the depth."""
+    """Multiplies `[…, M, K]` by the transpose of `[…, N, K]`: `[…, M, N]` of type `dtype`. Both lie along the depth."""
     *batch, columns, _ = dimensions(right.shape)
     return _product(left, batch, columns, dtype, lambda outer, k, column: right(*outer, column, k))
 

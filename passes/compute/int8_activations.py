@@ -23,33 +23,35 @@ __all__ = ["ONE_AND_ERF_ERROR", "TIMES_ARGUMENT", "one_and_erf", "sigmoid", "use
 
 _NAMES = {"sigmoid": "nnefc.sigmoid_of_bytes", "erf": "nnefc.one_and_erf_of_bytes"}
 _BY_SCALING = "_by_scaling"
-"""Ends the names of those that multiply by powers of two in one instruction, and approximate reciprocals in another."""
+"""The suffix of the variants that multiply by powers of two, and approximate reciprocals, by one instruction each."""
 _LANES = 16
 _FLOOR = 1  # the fraction: a number minus its floor
 _AS_SET = 4  # direction of rounding: that of the thread
 
 _LOG2E = 1.44269504088896341
 _POWER = (0.9999280735491463, 0.6932609856515789, 0.24261112211402824, 0.05517166802352755)
-"""2ᶠ for |f| ≤ ½, lowest power first,"""
+"""2ᶠ for |f| ≤ ½, lowest power first."""
 _POWER_FROM_ZERO = (0.9999252185963504, 0.6958335397796098, 0.2260671575097692, 0.07802452117762837)
-"""and for 0 ≤ f < 1; the relative error of both is 7.5e-5. All were fitted here, by Lawson's weighted least squares."""
+"""2ᶠ for 0 ≤ f < 1. The relative error of both is 7.5e-5; all polynomials here were fitted by Lawson's weighted least
+squares.
+"""
 _ROUNDING = 1.5 * 2**23 + 127
 """Added to a small number, it rounds it to n; the sum's last bits are n + 127, the exponent's bits of 2ⁿ."""
 _SIGMOID_RANGE = (-88.8, 87.0)  # at the ends the exponent is 255, of infinity, and 1
 
 _ERF = (2.2632744991897673, 0.1962009841208119)
-"""1 + erf(u) ≈ 2 sigmoid(u P(u²)): P, lowest power first, fitted alike."""
+"""P of 1 + erf(u) ≈ 2 sigmoid(u P(u²)), lowest power first, fitted in the same way."""
 ONE_AND_ERF_ERROR, TIMES_ARGUMENT = 8.3e-4, 4e-4
-"""The largest error of that, in addition to the sigmoid's own, and of its product with u."""
+"""The largest errors of this approximation and of its product with u, in addition to the sigmoid's own."""
 
 
 def sigmoid(x: tirx.Expr, scales: bool) -> tirx.Expr:
-    """1 / (1 + e⁻ˣ), float32; `scales`: whether the target has the instructions of AVX-512."""
+    """Approximates 1 / (1 + e⁻ˣ), float32; `scales`: whether the target has the instructions of AVX-512."""
     return _call("sigmoid", x, scales)
 
 
 def one_and_erf(x: tirx.Expr, scales: bool) -> tirx.Expr:
-    """1 + erf(x), likewise."""
+    """Approximates 1 + erf(x), float32; `scales` as for :func:`sigmoid`."""
     return _call("erf", x, scales)
 
 
@@ -99,7 +101,7 @@ def _by_adding(x: tirx.Expr) -> tirx.Expr:
 
 
 def _by_scaling(x: tirx.Expr) -> tirx.Expr:
-    """Returns the same in nine instructions for each vector; infinities and NaN need no care."""
+    """Returns a sigmoid in nine instructions for each vector; infinities and NaN need no extra code."""
     lanes = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
     return in_parts(x, _LANES, _by_instructions) if lanes % _LANES == 0 else _by_adding(x)
 

@@ -14,7 +14,7 @@ __all__ = ["ChannelWindow", "normalize_blocked", "normalize_row_major"]
 
 @dataclass(frozen=True)
 class ChannelWindow:
-    """The window reaches `before` channels back and `after` forward; channels that do not exist count as 0."""
+    """A window over channels: `before` channels back and `after` forward; channels that do not exist count as 0."""
 
     before: int
     after: int
@@ -29,7 +29,7 @@ class ChannelWindow:
 
 
 def _to_power(base: tirx.Expr, power: float) -> tirx.Expr:
-    """Powers that are usual here by square roots, which are instructions."""
+    """Raises to a power; powers that are usual here become square roots, which are instructions."""
     match power:
         case 1.0:
             return base
@@ -41,7 +41,7 @@ def _to_power(base: tirx.Expr, power: float) -> tirx.Expr:
 
 
 def normalize_row_major(data: te.Tensor, response: ChannelWindow) -> te.Tensor:
-    """`[N, C, *spatial]` → the same."""
+    """Normalizes a tensor `[N, C, *spatial]`."""
     channels = data.shape[1]
     offset = te.reduce_axis((-response.before, response.after + 1), "offset")
 
@@ -55,7 +55,7 @@ def normalize_row_major(data: te.Tensor, response: ChannelWindow) -> te.Tensor:
 
 
 def normalize_blocked(data: te.Tensor, response: ChannelWindow, channels: int) -> te.Tensor:
-    """`[N, C / b, *spatial, b]` → the same, for windows that reach over `b` channels to either side at most.
+    """Normalizes a tensor `[N, C / b, *spatial, b]` by windows that reach over `b` channels to either side at most.
 
     What fills up the last block after `channels` counts as 0, whatever it is.
 

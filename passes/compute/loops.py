@@ -29,25 +29,25 @@ def lanes_at(begin: tirx.Expr | int, lanes: int) -> tirx.Expr:
 
 
 def spread(value: tirx.Expr, lanes: int) -> tirx.Expr:
-    """Returns a value in all lanes."""
+    """Returns a vector that has the value in all lanes."""
     return tirx.Broadcast(value, lanes) if lanes > 1 else value
 
 
 def loop(size: tirx.Expr | int, body: Callable[[tirx.Var], Iterable[tirx.Stmt]], name: str) -> tirx.Stmt:
-    """Statements for each number below `size`."""
+    """Loops over each number below `size`."""
     var = tirx.Var(name, "int64")
     extent = int64(size) if isinstance(size, int) else size
     return tirx.For(var, int64(0), extent, tirx.ForKind.SERIAL, sequence(body(var)))
 
 
 def sequence(statements: Iterable[tirx.Stmt]) -> tirx.Stmt:
-    """Statements as one."""
+    """Joins statements into one."""
     made = list(statements)
     return tirx.SeqStmt(made) if len(made) > 1 else made[0]
 
 
 def lane_loop(lanes: int, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
-    """Returns a statement for each lane, as one for the vector."""
+    """Applies a statement to each lane of a vector."""
     var = tirx.Var("lane", "int64")
     return tirx.For(var, int64(0), int64(lanes), tirx.ForKind.VECTORIZED, body(var))
 
@@ -61,12 +61,14 @@ def unrolled(count: int, body: Callable[[tirx.Expr], tirx.Stmt]) -> tirx.Stmt:
 
 
 def local(name: str, size: int) -> tirx.Var:
-    """Returns a buffer of float32 that a thread has for itself."""
+    """Returns a float32 buffer that belongs to one thread."""
     return tirx.decl_buffer((int64(size),), "float32", name, scope="local", elem_offset=0)
 
 
 def _steps(lanes: int) -> Iterator[tuple[int, int, tuple[list[int], list[int]]]]:
-    """The steps of a transposition: pairs of rows at a distance, by the first, and which lanes of both become these."""
+    """Yields the stages of a transposition: the first and the distance of each pair of rows, and which lanes of both
+    each of the two becomes.
+    """
     distance = lanes // 2
     while distance:
         kept = [lane & distance == 0 for lane in range(lanes)]
@@ -79,7 +81,7 @@ def _steps(lanes: int) -> Iterator[tuple[int, int, tuple[list[int], list[int]]]]
 
 
 def transposed(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
-    """Transpose `[lanes, lanes]`: swaps blocks of half the size, then the blocks within these, …"""
+    """Transposes `[lanes, lanes]`: swaps blocks of half the size, then the blocks within these, and so on."""
     for distance, row, order in _steps(lanes):
         positions = [lanes_at(r * lanes, lanes) for r in (row, row + distance)]
         names = [tirx.Var(name, square[positions[0]].expr_ty()) for name in "ab"]
@@ -89,7 +91,7 @@ def transposed(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
 
 
 def summed_rows(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
-    """Makes the first row of `[lanes, lanes]` the sums of all rows, by the steps of :func:`transposed`."""
+    """Sums all rows of `[lanes, lanes]` into the first one, by the stages of :func:`transposed`."""
     for distance, row, order in _steps(lanes):
         if row < distance:
             upper, lower = (lanes_at(r * lanes, lanes) for r in (row, row + distance))
@@ -100,7 +102,7 @@ def summed_rows(square: tirx.Var, lanes: int) -> Iterator[tirx.Stmt]:
 def over_lanes(
     value: tirx.Expr, join: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], buffer: tirx.Var
 ) -> Iterator[tirx.Stmt]:
-    """Puts the sum, or the like, of all lanes of a vector in each lane of a buffer of one vector."""
+    """Reduces a vector by `join` and writes the result to each lane of a buffer."""
     lanes = int(buffer.shape[0])
     position = lanes_at(0, lanes)
     yield tirx.BufferStore(buffer, value, [position])

@@ -17,8 +17,8 @@ __all__ = ["gather_columns", "multiply_packed", "pack_right", "pack_right_array"
 
 
 def smallest_block(lanes: int, columns: Dimension) -> int:
-    """Returns the maximum columns of a block, a part of so many lanes, that leave no more than a sixteenth of the room
-    unused.
+    """Returns the largest number of columns of a block, a divisor of `lanes`, that leaves no more than a sixteenth of
+    the memory unused.
     """
     if not isinstance(columns, int):
         return lanes
@@ -54,7 +54,7 @@ def multiply_packed(
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
     axis: int = -2,
 ) -> te.Tensor:
-    """`[…, M, K]` times a packed `[…, K, columns]`: `[…, M, columns]`.
+    """Multiplies `[…, M, K]` by a packed `[…, K, columns]`: `[…, M, columns]`.
 
     Args:
         left, packed: their leading axes broadcast.
@@ -85,7 +85,7 @@ def multiply_packed(
 
 
 def gather_columns(indices: te.Tensor, packed: te.Tensor, columns: int, mode: str) -> te.Tensor:
-    """Returns the columns of a packed `[K, columns]` that indices of any shape name, as rows: `[…, K]`.
+    """Gathers columns of a packed `[K, columns]` by indices of any shape, as rows: `[…, K]`.
 
     Args:
         packed: of float64, or of float32 or a narrower type: the result is float32 then.

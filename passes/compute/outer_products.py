@@ -32,7 +32,7 @@ _PAIRED = 2  # dot products of an instruction of pairs of rows, in the time of o
 def takes_outer_products(
     target: Target, types: tuple[str, str], rows: Dimension, depth: Dimension, columns: Dimension, speed: float = 1.0
 ) -> bool:
-    """Whether outer products take less time for a product with a constant right factor than vectors do.
+    """Whether a product with a constant right factor takes less time by outer products than by vectors.
 
     Args:
         types: of the factors.
@@ -70,7 +70,7 @@ def pack_rows(left: te.Tensor) -> te.Tensor:
 def pack_windows(
     data: te.Tensor, kernel: Sequence[int], channels: int, strides: Sequence[int], dilation: Sequence[int]
 ) -> te.Tensor:
-    """Returns what each window covers as a row, in panels as of :func:`pack_rows`.
+    """Packs the elements of each window as a row, in panels as of :func:`pack_rows` (im2col).
 
     Args:
         data: `[N, C blocks, *spatial, b]`, with its padding.
@@ -91,7 +91,7 @@ def pack_windows(
 
 
 def _digits(number: tirx.Expr, sizes: Sequence[int]) -> list[tirx.Expr]:
-    """Returns a running number as an index into axes of these sizes."""
+    """Splits a running number into an index for axes of these sizes."""
     digits: list[tirx.Expr] = []
     for size in reversed(sizes[1:]):
         digits.append(tirx.floormod(number, int64(size)))
@@ -100,7 +100,8 @@ def _digits(number: tirx.Expr, sizes: Sequence[int]) -> list[tirx.Expr]:
 
 
 def block_rows(product: te.Tensor, sizes: tuple[int, ...], size: int) -> te.Tensor:
-    """Returns rows of a product as pixels in blocks of channels, `[N, C blocks, *spatial, b]`, filled up with zeros.
+    """Reorders rows of a product, one for each pixel, as blocks of channels `[N, C blocks, *spatial, b]`, filled up
+    with zeros.
 
     Args:
         sizes: N and the spatial ones.
@@ -122,7 +123,7 @@ def block_rows(product: te.Tensor, sizes: tuple[int, ...], size: int) -> te.Tens
 
 
 def multiply_outer(left: te.Tensor, right: te.Tensor, rows: int, columns: int, types: tuple[str, str]) -> te.Tensor:
-    """Returns `[rows, columns]` of packed factors, of these types before they were packed."""
+    """Multiplies packed factors: `[rows, columns]`; `types` are those of the factors before they were packed."""
     depth = int(left.shape[1])
     sources = [tirx.decl_buffer(x.shape, x.dtype, name, elem_offset=0) for x, name in ((left, "a"), (right, "b"))]
     shape, dtype = (int64(rows), int64(columns)), "float32" if left.dtype == "float32" else "int32"

@@ -10,7 +10,7 @@ __all__ = ["chosen"]
 
 
 def chosen(index: tirx.Expr, values: Sequence[tirx.Expr]) -> tirx.Expr:
-    """`values[index]`; the loop over `index` is unrolled, so that nothing of the choice is left."""
+    """Returns `values[index]`; the loop over `index` is unrolled, so that the selection is resolved at compile time."""
     result = values[-1]
     for i in reversed(range(len(values) - 1)):
         result = tirx.Select(index == i, values[i], result)

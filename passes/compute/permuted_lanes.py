@@ -47,7 +47,7 @@ def permuted_filters(filters: np.ndarray, order: Sequence[int], size: int) -> np
 def convolve_permuted(
     data: te.Tensor, weights: te.Tensor, strides: Sequence[int], dilation: Sequence[int]
 ) -> te.Tensor:
-    """Convolution in groups of as many outputs as inputs, without padding.
+    """Convolves in groups of as many outputs as inputs, without padding.
 
     Args:
         data: `[N, C blocks, *spatial, block]`.

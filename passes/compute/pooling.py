@@ -40,7 +40,7 @@ def _windowed(
 
 
 def max_pool(data: te.Tensor, window: Window, keeps_nan: bool) -> te.Tensor:
-    """Returns the largest value under the window; positions outside never win, NaN only with `keeps_nan`."""
+    """Returns the maximum under the window. Positions outside of the tensor never count; NaN counts if `keeps_nan`."""
     reduce = min_or_max_of(maximum=True) if keeps_nan else largest
     taps = _taps(window)
     shape = (*data.shape[:2], *_results(data, window), *data.shape[2 + window.rank :])

@@ -52,7 +52,7 @@ class GuardedWindow:
         taps: Sequence[tirx.Expr],
         outside: tirx.Expr | None = None,
     ) -> tirx.Expr:
-        """Returns the element under a tap of the window at a position; outside of the data `outside`, or zero."""
+        """Returns the element under a tap of the window at a position; beyond the data `outside`, or zero."""
         at = [
             p * s + t * d - low
             for p, s, t, d, low in zip(position, self.strides, taps, self.dilation, self.before, strict=True)
@@ -95,7 +95,7 @@ def convolve_row_major(
     groups: int,
     dtype: str,
 ) -> te.Tensor:
-    """Convolution with zeros around.
+    """Convolves with zero padding.
 
     Args:
         data: `[N, groups · I, *spatial]`.
@@ -125,8 +125,9 @@ def convolve_row_major(
 def interleave_row_major(
     phases: te.Tensor, strides: Sequence[int], before: Sequence[int], outputs: Sequence[int]
 ) -> te.Tensor:
-    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: position i is step (i + before) // stride of phase
-    (i + before) % stride."""
+    """Interleaves phases, `[N, phases · O, *steps]` → `[N, O, *outputs]`: position i is element (i + before) // stride
+    of phase (i + before) % stride.
+    """
     batch, channels, *_ = phases.shape
     count = int(channels) // int(np.prod(strides))
 

@@ -31,11 +31,12 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["Scan", "scan_in_chunks", "scan_in_vectors"]
 
 _VECTORS = 4
-"""Vectors of the narrowest strip: sums that need not wait for each other. An addition takes three or four cycles, and
-one begins in each."""
+"""The number of vectors in the narrowest strip, whose sums are independent: an addition has a latency of three or four
+cycles, and one begins in each cycle.
+"""
 
 _MIN_STRIPS = 16
-"""Strips, before they are made narrower: enough for eight threads to share them out evenly, two each."""
+"""The number of strips below which they are not made wider: eight threads then get two each."""
 
 _MIN_CHUNK = 32  # elements that one thread of a device goes through
 
@@ -69,7 +70,7 @@ class Scan:
 
 
 def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
-    """Scan on a CPU: lines side by side as vectors; within contiguous lines, each vector in log2(lanes) steps.
+    """Scans on a CPU: several lines as the lanes of a vector; contiguous lines in log2(lanes) steps for each vector.
 
     Args:
         x: `[outer, length, inner]`, or `[outer, length]`.
@@ -86,7 +87,7 @@ def scan_in_vectors(x: te.Tensor, scan: Scan, machine: Target) -> te.Tensor:
 
 
 def scan_in_chunks(x: te.Tensor, scan: Scan, busy_threads: int) -> te.Tensor | list[te.Tensor]:
-    """Scan on a device with many threads, each of which scans one part of a line from the sum of the parts before.
+    """Scans on a device with many threads, each of which scans one part of a line from the sum of the parts before.
 
     Args:
         x: `[outer, length, inner]`.
@@ -115,7 +116,7 @@ def _statements(
     shapes: Sequence[tuple[int, ...]],
     body: Callable[[tirx.Var, Sequence[tirx.Var]], tirx.Stmt],
 ) -> list[te.Tensor]:
-    """Tensors of the type of `x` that statements make of it."""
+    """Returns tensors of the type of `x` that are computed from it by statements."""
     shapes = [tuple(map(expression, shape)) for shape in shapes]
     source = tirx.decl_buffer(x.shape, x.dtype, "x", elem_offset=0)
     targets = [tirx.decl_buffer(shape, x.dtype, f"y{n}", elem_offset=0) for n, shape in enumerate(shapes)]
@@ -149,7 +150,7 @@ def _with_locals(buffers: Sequence[tirx.Var], *stmts: tirx.Stmt) -> tirx.Stmt:
 
 
 def _across_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target) -> tirx.Stmt:
-    """Returns a strip of neighbouring lines after the other; the last one may overlap the one before."""
+    """Scans strips of neighbouring lines, one strip after the other; the last one may overlap the one before."""
     outer, length, inner = dimensions(source.shape)
     dtype = str(source.dtype)
     width = _strip_width(outer, inner, dtype, machine)
@@ -185,7 +186,7 @@ def _strip_width(outer: int, inner: int, dtype: str, machine: Target) -> int:
 
 
 def _shared(source: tirx.Var, machine: Target) -> int:
-    """Returns the kind of a loop over lines: parallel, if it is worth waking the threads."""
+    """Returns the kind of a loop over lines: parallel if the work outweighs waking the threads."""
     work = size_hint(element_count(dimensions(source.shape)))
     kind: int = tirx.ForKind.PARALLEL if work >= machine.parallel_grain else tirx.ForKind.SERIAL
     return kind
@@ -227,7 +228,9 @@ def _along_lines(source: tirx.Var, target: tirx.Var, scan: Scan, machine: Target
 
 
 def _moved(vector: tirx.Expr, distance: int, scan: Scan, dtype: str, lanes: int) -> tirx.Expr:
-    """Returns the lanes that come `distance` steps earlier, each instead of the lane that adds it."""
+    """Returns the lanes moved by `distance`, so that each meets the lane that it is added to; the first ones become
+    neutral.
+    """
     neutral = scan.neutral(dtype, lanes)
     if scan.reverse:
         return tirx.Shuffle([vector, neutral], list(range(distance, distance + lanes)))
@@ -266,7 +269,7 @@ def _whole_lines(source: tirx.Var, target: tirx.Var, scan: Scan) -> tirx.Stmt:
 
 
 def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan, chunk: int) -> tirx.Stmt:
-    """Returns the sums of all chunks; the sums before each; then each chunk."""
+    """Computes the sums of all chunks, then the sums before each chunk, then the elements of each chunk."""
     outer, length, inner = dimensions(source.shape)
     parts, dtype, zero = dimension(before.shape[1]), str(source.dtype), int64(0)
     is_even = is_known(length) and length % chunk == 0
@@ -318,5 +321,5 @@ def _by_chunks(source: tirx.Var, target: tirx.Var, before: tirx.Var, scan: Scan,
 
 
 def _digits(number: tirx.Expr, parts: Dimension, inner: Dimension) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
-    """Row, part and column of a running number."""
+    """Splits a running number into row, part and column."""
     return number // int64(parts * inner), number // int64(inner) % int64(parts), number % int64(inner)

@@ -77,7 +77,7 @@ def combine_left(left: te.Tensor, rows: int, tile: int, size: int) -> te.Tensor:
 
 
 def multiply_submatrices(left: te.Tensor, right: te.Tensor, height: int) -> te.Tensor:
-    """Returns the product `[…, M, N]` of what `combine_left` and `combine_right` made; M is `height`."""
+    """Returns the product `[…, M, N]` of the results of `combine_left` and `combine_right`; M is `height`."""
     *batch, _, count, steps, tile, lanes = dimensions(left.shape)
     _, blocks, _, size = dimensions(right.shape)
     rows, columns = count * tile, blocks * size
@@ -103,7 +103,9 @@ def multiply_submatrices(left: te.Tensor, right: te.Tensor, height: int) -> te.T
 
 
 def _sum(coefficients: np.ndarray, terms: Sequence[tirx.Expr]) -> tirx.Expr:
-    """Returns the terms, each times 1, −1 or 0; the first that counts is never subtracted, if another is added."""
+    """Returns the sum of the terms, each times 1, −1 or 0; the sum begins with a term that is added, if there
+    is one.
+    """
     pairs = [(int(c), term) for c, term in zip(coefficients, terms, strict=True) if c]
     (_, total), *tail = sorted(pairs, key=lambda pair: -pair[0])
     for coefficient, term in tail:

@@ -58,14 +58,14 @@ USUAL_IMAGES = range(16, 257)
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """Rows (of the last two axes of A alone) and columns (vectors of B) that the registers hold."""
+    """A tile of results in registers: rows (of the last two axes of A alone) and columns (vectors of B)."""
 
     outer_rows: int
     rows: int
     columns: int
 
     def cycles(self, target: Target, steps: int = 0, spread: float = 0.0, pitches: tuple[int, int] = (0, 0)) -> float:
-        """Estimates the cycles of an iteration of the sum.
+        """Estimates the cycles that one iteration of the sum takes.
 
         It takes one multiply-add a register of the tile, and loads one value a row, and one vector a column, which
         comes from the second cache if the filter is not tiny. What a vector is computed with takes `steps` more, and
@@ -94,7 +94,7 @@ class RegisterTile:
         return products / target.costs.multiply_adds / self.cycles(target, steps, spread, pitches)
 
     def fits(self, target: Target, steps: int = 0, spread: float = 0.0) -> bool:
-        """Whether the registers hold it, and what is loaded for it.
+        """Whether the vector registers hold the accumulators and the operands that are loaded for them.
 
         Where columns are computed in `steps`, the first cache holds lines of all rows of A: their columns are few.
         """
@@ -109,7 +109,7 @@ class RegisterTile:
         return self._registers(target, spread) <= registers and self.columns <= max_columns
 
     def _evicted(self, target: Target, pitches: tuple[int, int]) -> int:
-        """Lines of A, one a row, that the first cache cannot hold together, for too many of them have the same set.
+        """Returns how many lines of A, one for each row, exceed the ways of their sets in the L1 cache.
 
         So it is where rows are a multiple of what one way holds, such as 4 KB, or a large part of it, apart.
         """
@@ -153,7 +153,8 @@ def choose_tile(
 
 
 def full_blocks(columns: int, target: Target) -> int:
-    """Returns how many of `columns` vectors to choose tiles for, so that their sides divide that number.
+    """Returns the number of column vectors that the sides of tiles have to divide: `columns`, or, where several ISA
+    levels share blocks, the largest power of two up to 32 that divides it.
 
     Blocks of what levels of a library share may be several vectors of a level: 2, 4 or 8. The edge of a tile that has
     as many columns, or a power of two less or more, does not cut them.
@@ -166,8 +167,7 @@ def full_blocks(columns: int, target: Target) -> int:
 def choose_uneven_tile(
     outer_extent: int, extent: int, columns: int, target: Target, kind: str = "float32", apart: bool = False
 ) -> tuple[RegisterTile, int]:
-    """Returns the tile whose products take least, and the rows of the last one, which may be smaller; 0 where all are
-    alike.
+    """Returns the fastest tile, and the rows of the last tile if that is smaller; 0 where all tiles are equal.
 
     Products by lane, and those of several instructions, take as many as `passes/tir/cpu/microkernels/aarch64_fma.py`
     and its like write:
@@ -203,14 +203,16 @@ def choose_uneven_tile(
 
 
 def loaded_together(target: Target) -> int:
-    """Vectors that one instruction loads: cores that wait for all of four are better off with two."""
+    """Returns the number of vectors that one instruction loads: in-order cores wait for all of them, and are faster
+    with two than with four.
+    """
     return 2 if target.costs.in_order is not None else 4
 
 
 @lru_cache(maxsize=1024)
 def _in_assembler(rows: int, columns: int, pitch: int, target: Target, kind: str, rows_apart: bool = False) -> float:
-    """Instructions for each product of a tile, of a loop with several terms of a sum; infinite where it does not fit.
-    Of bytes, on cores that issue instructions in order, cycles.
+    """Returns the instructions, or on in-order cores the cycles, for each product of a tile whose loop has several
+    terms; infinity where the registers do not hold it.
 
     Args:
         pitch: vectors of a row of B; 0 for columns that are apart. Long rows need pointers of their own: fewer terms
@@ -256,7 +258,7 @@ def _divisors(extent: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Spread:
-    """Products of operands that are brought in form before.
+    """The cost of bringing operands of a product into the form that instructions take.
 
     Attributes:
         cost: see `spread` of :meth:`Tile.cycles`.
@@ -268,8 +270,8 @@ class Spread:
 
     def fits(self, tile: RegisterTile, target: Target) -> bool:
         """Whether the registers hold a tile, as `passes/tir/cpu/microkernels/aarch64_smull.py` and `arm32_smlad.py`
-        write it, wherever its
-        rows are."""
+        write it, for any layout of its rows.
+        """
         return tile.fits(target, 0, self.cost) and math.isfinite(
             _in_assembler(tile.rows, tile.columns, 0, target, self.kind, True)
         )
@@ -304,7 +306,9 @@ def choose_dynamic_tile(
 
 
 def choose_few_rows(columns: int, target: Target, spread: Spread | None = None) -> tuple[RegisterTile, tuple[int, ...]]:
-    """Returns the same of few rows, each number of which has a tile of its own: B is read once."""
+    """Returns the best tile for few rows, as :func:`choose_dynamic_tile` does: each number of rows has a tile of its
+    own, and B is read once.
+    """
     *smaller, rows = FEW_ROWS
     tiles = [RegisterTile(1, rows, count) for count in _divisors(columns)]
     fitting = [tile for tile in tiles if _fits(tile, target, 0, spread)]
@@ -327,7 +331,9 @@ def _cost(spread: Spread | None) -> float:
 def _best_for(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None, pitch: int
 ) -> tuple[RegisterTile, tuple[int, ...]]:
-    """Returns the tile, and the smaller ones, that come closest to the best of all tiles for each of these extents."""
+    """Returns the tile, with its tail tiles, that is fastest on average over these extents, weighted by how usual they
+    are and by the size of the code.
+    """
     candidates = _candidates(columns, target, steps, spread)
     found = _cycles(extents, columns, terms, target, steps, spread, pitch)
     weights = np.array([_HALVED if _is_halved_image(n) else _USUAL if n % 8 == 0 else 1 for n in extents])
@@ -337,7 +343,7 @@ def _best_for(
 
 
 def _is_halved_image(extent: int) -> bool:
-    """7, 14, 28, …: what becomes of the 224 that images usually have."""
+    """Whether a size is 7, 14, 28, …: 224, the usual size of images, halved several times."""
     return 224 % extent == 0 and extent % 7 == 0
 
 
@@ -350,7 +356,9 @@ def _candidates(
 
 
 def _smaller_than(rows: int) -> list[tuple[int, ...]]:
-    """Choices of tiles for fewer rows: one or two, and a row alone, of which any number can be made."""
+    """Returns choices of tail tiles: one or two sizes, and at last a single row, so that any number of rows can be made
+    of them.
+    """
     half, third, quarter = (-(-rows // part) for part in (2, 3, 4))
     chosen = {
         (half,),
@@ -368,7 +376,7 @@ def _smaller_than(rows: int) -> list[tuple[int, ...]]:
 def _cycles(
     extents: range, columns: tuple[int, ...], terms: int, target: Target, steps: int, spread: Spread | None, pitch: int
 ) -> np.ndarray:
-    """Returns by candidate the cycles of all rows of each extent and one vector of columns; see
+    """Returns for each candidate the cycles of all rows of each extent, for one vector of columns; see
     `passes/tir/common/peel_tail_tiles.py`.
 
     All columns of a tile are read again for each tile of rows, from a cache of which they fill no more than half.
@@ -391,7 +399,7 @@ def _cycles(
 def _numbers(
     extents: range, columns: tuple[int, ...], target: Target, steps: int, spread: Spread | None
 ) -> list[np.ndarray]:
-    """Returns the numbers of tiles of each size, by candidate and extent."""
+    """Returns how many tiles of each size a candidate needs for each extent."""
     candidates = _candidates(columns, target, steps, spread)
     maximum = max(len(smaller) for _, smaller in candidates)
     sizes = [(tile.rows, *smaller, *[0] * (maximum + 1 - len(smaller))) for tile, smaller in candidates]
@@ -410,7 +418,7 @@ def _numbers(
 
 @lru_cache(maxsize=4096)
 def _tile_cycles(tile: RegisterTile, terms: int, target: Target, steps: int, spread: float, pitch: int) -> float:
-    """Estimates the cycles of one tile; none without rows."""
+    """Estimates the cycles of one tile; 0 for a tile without rows."""
     if not tile.rows:
         return 0.0
     costs, line = target.costs, tile.columns * target.vectors.bytes

@@ -24,7 +24,9 @@ from nnefc.symbolic.dims import Dimension, ceil_div, expression, size_hint
 __all__ = ["POSITIONS", "transpose_to_blocks", "transpose_to_row_major"]
 
 POSITIONS = 16
-"""Positions of a tile. A tensor has at least as many; its last tile overlaps the previous one, and repeats stores."""
+"""The positions of a tile. Smaller tensors are not transposed here; the last tile overlaps the previous one, and stores
+some elements again.
+"""
 
 _MIN_PARALLEL_ELEMENTS = 1 << 14
 
@@ -33,7 +35,7 @@ _Vectors = list[tirx.Expr]
 
 @dataclass(frozen=True)
 class _Tiles:
-    """The part that both directions share: `batch` images of `channels`, in blocks of `size`, at `positions` pixels."""
+    """The layouts of both directions: `batch` images of `channels`, in blocks of `size`, at `positions` pixels."""
 
     batch: Dimension
     channels: int
@@ -130,7 +132,7 @@ def _loop(tiles: _Tiles, first: int, number: int, tile: Callable[[Sequence[tirx.
 
 
 def _moved(tiles: _Tiles, vectors: _Vectors, iterations: int, target: tirx.Var, ends: Sequence[tirx.Expr]) -> tirx.Stmt:
-    """Interleave the vectors so often, and store the first of them at `ends`."""
+    """Interleaves the first and the last vectors `iterations` times, and stores the first results at `ends`."""
     steps: list[tirx.Stmt] = []
 
     def bound(value: tirx.Expr) -> tirx.Expr:

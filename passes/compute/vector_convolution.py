@@ -144,7 +144,7 @@ def convolve_vectors(
     groups: int,
     dtype: str,
 ) -> te.Tensor:
-    """Convolution with zeros around, where each group has full blocks.
+    """Convolves with zero padding, where each group has full blocks.
 
     Args:
         data: `[N, groups · I, *spatial, size]`, I and O being blocks.
@@ -169,7 +169,9 @@ def convolve_vectors_within(
     groups: int,
     dtype: str,
 ) -> te.Tensor:
-    """The same with the values of `around`, `[size]`, in place of zeros: as many bytes as one copy has."""
+    """Convolves as :func:`convolve_vectors`, padded with the values of `around`, `[size]`, which are as many bytes as
+    one copy moves.
+    """
     return _convolve(data, packed, (before, after, strides, dilation), groups, dtype, around)
 
 
@@ -203,7 +205,7 @@ def _convolve(
 def add_pointwise_vectors(
     first: te.Tensor, second: te.Tensor, packed: te.Tensor, strides: Sequence[int], dtype: str
 ) -> te.Tensor:
-    """Sum of two convolutions with windows of one pixel, as one sum over the channels of both.
+    """Adds two convolutions with windows of one pixel, as one sum over the channels of both.
 
     Args:
         first: `[N, I, *spatial, size]`, I and O being blocks.
@@ -240,7 +242,7 @@ def convolve_depthwise_vectors(
     dtype: str,
     around: int = 0,
 ) -> te.Tensor:
-    """Convolution of each channel by a filter of its own.
+    """Convolves each channel with a filter of its own.
 
     Args:
         data: `[N, C blocks, *spatial, size]`.

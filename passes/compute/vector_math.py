@@ -111,7 +111,7 @@ def polynomial(coefficients: Sequence[float], x: tirx.Expr) -> tirx.Expr:
 
 
 def named(value: tirx.Expr, name: str, body: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """`body(value)` with `value` computed once.
+    """Returns `body(value)` with `value` computed once.
 
     TVM meets the binding more than once, and fails if it has replaced `value` by a constant or a variable in the
     meantime: an opaque one it never replaces.
@@ -234,7 +234,10 @@ def erf(x: tirx.Expr) -> tirx.Expr:
 
 
 def sigmoid(x: tirx.Expr) -> tirx.Expr:
-    """1 / (1 + e⁻ˣ), with e⁻ˣ = 2ⁿ e⁻ʳ and n = −round(x / ln 2).
+    """Returns 1 / (1 + e⁻ˣ), with e⁻ˣ = 2ⁿ e⁻ʳ and n = −round(x / ln 2).
+
+    The denominator hides errors of e⁻ˣ: where it overflows, the result is 0, and where it is tiny, 1 outweighs it. So n
+    is rounded by adding a number whose ULP is 1, and read from the bits of that sum.
 
     The denominator forgives: e⁻ˣ may overflow, where the result is 0, and needs no care where 1 is much larger. So n is
     rounded by adding a number whose ULP is 1, and read off that sum's bits.
@@ -259,7 +262,7 @@ def sigmoid(x: tirx.Expr) -> tirx.Expr:
 _FUNCTIONS = {"exp": exp, "log": log, "log1p": log1p, "atanh": atanh, "tanh": tanh, "erf": erf, "sigmoid": sigmoid}
 
 VECTOR_FUNCTIONS = frozenset(f"tirx.{name}" for name in _FUNCTIONS)
-"""Operators of TIR that become polynomials with names for their parts."""
+"""The operators of TIR that polynomials replace."""
 
 # Other types of what TVM has no lowering for.
 _FALLBACKS: dict[str, Callable[[tirx.Call], tirx.Expr]] = {
@@ -293,7 +296,7 @@ def use_vector_math() -> None:
 
 
 def _library(name: str) -> Callable[[tirx.Call], tirx.Expr]:
-    """Returns the function `name` of the C library, one value at a time."""
+    """Calls the function `name` of the C library for each lane."""
 
     def lower(call: tirx.Call) -> tirx.Expr:
         (x,) = call.args

@@ -20,7 +20,9 @@ __all__ = ["sum_blocks", "sum_channels", "sum_lanes", "sum_windows"]
 
 
 def sum_blocks(data: te.Tensor, kept: te.Tensor) -> te.Tensor:
-    """Bytes `[N, blocks, *spatial, b]` → int32 `[N, *spatial, b]`; `kept` `[blocks, b]` has the bits that count."""
+    """Sums bytes over blocks, `[N, blocks, *spatial, b]` → int32 `[N, *spatial, b]`; `kept` `[blocks, b]` masks the
+    bits that count.
+    """
     batch, outer, *spatial, size = data.shape
     block = te.reduce_axis((0, outer), "block")
 
@@ -32,14 +34,14 @@ def sum_blocks(data: te.Tensor, kept: te.Tensor) -> te.Tensor:
 
 
 def sum_lanes(data: te.Tensor) -> te.Tensor:
-    """`[N, *spatial, b]` → `[N, 1, *spatial]`."""
+    """Sums over lanes, `[N, *spatial, b]` → `[N, 1, *spatial]`."""
     batch, *spatial, size = data.shape
     lane = te.reduce_axis((0, size), "lane")
     return te.compute((batch, 1, *spatial), lambda n, _, *at: te.sum(data(n, *at, lane), axis=lane), name="pixels")
 
 
 def sum_channels(data: te.Tensor) -> te.Tensor:
-    """Returns a few channels `[N, C, *spatial]`, of bytes → int32 `[N, 1, *spatial]`."""
+    """Sums over a few channels, bytes `[N, C, *spatial]` → int32 `[N, 1, *spatial]`."""
     batch, channels, *spatial = data.shape
 
     def element(n: tirx.Var, _: tirx.Var, *at: tirx.Var) -> tirx.Expr:
@@ -49,7 +51,7 @@ def sum_channels(data: te.Tensor) -> te.Tensor:
 
 
 def sum_windows(data: te.Tensor, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> te.Tensor:
-    """`[N, 1, *spatial]` → the sums under windows of the size `kernel`, without padding, in the same form."""
+    """Sums under windows of the size `kernel`, without padding: `[N, 1, *spatial]` → the same with fewer positions."""
     batch, _, *sizes = data.shape
     positions = zip(sizes, kernel, strides, dilation, strict=True)
     spatial = [(dimension(size) - (taps - 1) * step - 1) // stride + 1 for size, taps, stride, step in positions]

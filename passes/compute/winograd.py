@@ -118,7 +118,7 @@ def transform_integer_filter(packed: np.ndarray) -> np.ndarray:
 
 
 def fits_int32(transformed: np.ndarray) -> bool:
-    """Whether no sum in int32 overflows, whatever the bytes of the data are.
+    """Whether int32 holds all sums of products, for any bytes in the data.
 
     Transformed bytes have magnitudes of 2 · 255 at most, those of the point 1, 1, which are sums of four, 4 · 255.
 
@@ -237,8 +237,8 @@ def multiply_tiles(
     weights: te.Tensor,
     product: Callable[[tirx.Expr, tirx.Expr], tirx.Expr] = multiply,
 ) -> te.Tensor:
-    """Returns the matrix products: `[m + 2, n + 2, I blocks, tiles, i]` and `[points, O blocks, I blocks, i, o]` to
-    `[m + 2, n + 2, O blocks, tiles, o]`.
+    """Multiplies the transformed data by the transformed filters, `[m + 2, n + 2, I blocks, tiles, i]` by `[points, O
+    blocks, I blocks, i, o]`: `[m + 2, n + 2, O blocks, tiles, o]`.
 
     Args:
         product: of an element of the data and one of the weights; both may be packed, as for :mod:`.dot_product`.

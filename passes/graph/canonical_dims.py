@@ -25,14 +25,18 @@ __all__ = ["canonicalize_dims"]
 
 
 def canonicalize_dims(mod: tvm.IRModule) -> tvm.IRModule:
-    """Writes the kernel of each call with the sizes of its operands; keeps a network without dynamic dimensions."""
+    """Rewrites the kernel of each call in the sizes of its operands; networks without dynamic dimensions stay as they
+    are.
+    """
     if not any(isinstance(f, tirx.PrimFunc) and _is_dynamic(f) for f in mod.functions.values()):
         return mod
     return relax.transform.DeadCodeElimination()(_Renamer(mod).transform())
 
 
 def _is_dynamic(func: tirx.PrimFunc) -> bool:
-    """Whether sizes that are known at run time are in the shapes or, as after fusion, in the body of a kernel alone."""
+    """Whether there are dynamic dimensions, in the shapes of tensors or, after fusion, in the body of a kernel
+    alone.
+    """
     if not dynamic_variables():
         return False
     shown = (
@@ -66,8 +70,8 @@ class _Renamer(Rewriter):
     def _own(
         self, kernel: tvm.ir.GlobalVar, operands: Sequence[relax.Expr | relax.TensorType], count: int
     ) -> tuple[tvm.ir.GlobalVar, list[relax.TensorType]]:
-        """Returns a kernel with the sizes of these operands, of which `count` are tensors that it reads; and its
-        results.
+        """Returns a kernel rewritten in the sizes of these operands, of which the first `count` are read; and the types
+        of its results.
         """
         func, free = self._open[kernel], self._free[kernel]
         sizes = _sizes(func, operands, free)

@@ -49,7 +49,7 @@ class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc]
 
 
 def joined_name(*names: str) -> str:
-    """Returns the name of a variable that stands for all that these variables stand for."""
+    """Returns the name of a variable that stands for the model's tensors of all these variables."""
     return _together([part for name in names for part in debug_locations(name)])
 
 
@@ -97,7 +97,7 @@ def _joined_from(
 
 
 def _taken(known: Mapping[object, list[relax.Var]], key: object) -> list[relax.Var]:
-    """Returns the first of the variables with a value, each once as long as there are further ones."""
+    """Takes the next variables that were bound to each value, in order, as long as there are some."""
     alike = known.get(key, [])
     return [alike.pop(0)] if len(alike) > 1 else alike[:1]
 
@@ -124,7 +124,7 @@ def _read(expr: relax.Expr, values: Mapping[relax.Var, relax.Expr]) -> object:
 
 
 def _together(parts: Sequence[str]) -> str:
-    """Returns the name of a group."""
+    """Joins names of variables to the name of a group."""
     unique = list(dict.fromkeys(parts))
     if len(unique) > _MAX:
         unique = [*unique[: _MAX - 1], unique[-1]]

@@ -101,7 +101,7 @@ class _Folder(Rewriter):
         return None if stored is None or self._widens(str(stored.dtype)) else stored.astype(np.float32)
 
     def _joined(self, source: relax.Call, scale: np.ndarray) -> relax.Expr | None:
-        """`source · scale` as one multiplication, of a `source` that is one by a constant.
+        """Returns `source · scale` as one multiplication, if `source` is a multiplication by a constant.
 
         None where the product of both constants is larger than they are, or out of the range of their type.
         """

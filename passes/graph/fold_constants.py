@@ -1,4 +1,4 @@
-"""Evaluates at compile time what depends on constants only.
+"""Evaluates at compile time all computations that depend on constants only.
 
     a = exp(const1)          const3 = exp(const1)
     b = add(x, a)      →     b = add(x, const3)
@@ -61,7 +61,7 @@ def fold_constants(
 
 
 def _read_by(wanted: list[relax.Var], bindings: dict[relax.Var, relax.Binding]) -> dict[relax.Var, relax.Binding]:
-    """Keeps the bindings that the values of some variables depend on."""
+    """Keeps the bindings that some variables depend on."""
     needed, waiting = set[relax.Var](), list(wanted)
     while waiting:
         var = waiting.pop()
@@ -72,13 +72,13 @@ def _read_by(wanted: list[relax.Var], bindings: dict[relax.Var, relax.Binding]) 
 
 
 _BATCH = 1 << 27
-"""Bytes of constants that are read together: so much of the files that they are in is in memory at a time."""
+"""The bytes of constants in one batch: this much of the mapped files is in memory at a time."""
 
 
 def _batches(
     bindings: dict[relax.Var, relax.Binding], wanted: list[relax.Var]
 ) -> Iterator[tuple[list[relax.Binding], list[relax.Var]]]:
-    """Bindings that do not depend on those of other batches, in order, and what is wanted of them."""
+    """Splits bindings into batches that do not depend on each other, with the variables wanted of each."""
     group: dict[relax.Var, relax.Var] = {}
 
     def root(var: relax.Var) -> relax.Var:

@@ -26,16 +26,19 @@ from nnefc.passes.graph.rewriter import is_call, is_constant, operands
 __all__ = ["values_not_stored"]
 
 _SMALL = 1 << 14
-"""Bytes of a value that is stored whatever it is made of."""
+"""Values of up to this many bytes are always stored."""
 _FEW = 1 << 16
-"""Bytes of all others that are, compared with a part of what is stored anyway:"""
+"""Values that are cheap to compute are stored as long as all of them together have no more bytes than this, plus a
+share of what is stored anyway.
+"""
 _PART = 16
 _SLOW = 1 << 22
-"""Bytes of a value that takes long to compute, and is stored; more by this factor of what is stored anyway:"""
+"""A value that takes long to compute is stored up to this many bytes, plus this factor of what is stored anyway."""
 _OF_STORED = 4
 _GROWTH = 8
-"""How many times larger than what it is made of a value may be, and still be one of trained values: filters for larger
-tiles are seven times as large."""
+"""How many times larger than its operands a value may be, and still count as one of trained values: filters for larger
+Winograd tiles are seven times as large.
+"""
 
 _CHEAP = {
     "abs", "add", "arange", "astype", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast_to",
@@ -87,7 +90,7 @@ def values_not_stored(
 
 
 def _chain(var: relax.Var, found: Mapping[relax.Var, relax.Binding], formulas: Set[relax.Var]) -> set[relax.Var]:
-    """Returns a value and the large ones that it is made of."""
+    """Returns a value, and the large values that it is computed from."""
     chain, waiting = set[relax.Var](), [var]
     while waiting:
         each = waiting.pop()
@@ -98,7 +101,9 @@ def _chain(var: relax.Var, found: Mapping[relax.Var, relax.Binding], formulas: S
 
 
 def _sources(found: Mapping[relax.Var, relax.Binding], stored: int) -> dict[relax.Var, int]:
-    """Returns the bytes of the constants that each value is made of, at most: one that is read twice counts twice."""
+    """Returns an upper bound of the bytes of constants that each value is computed from: a constant that is read twice
+    counts twice.
+    """
     sources: dict[relax.Var, int] = {}
     for var, binding in found.items():
         read = operands(binding.value) if isinstance(binding.value, relax.Call) else [binding.value]
@@ -148,7 +153,7 @@ def _is_weight(var: relax.Var, readers: Mapping[relax.Var, list[relax.Binding]])
 
 
 def _is_mask(var: relax.Var, readers: Mapping[relax.Var, list[relax.Binding]]) -> bool:
-    """Whether a softmax is a few steps away: attention leaves out what constant masks hide."""
+    """Whether the value reaches a softmax through a few operators: attention skips what constant masks hide."""
     seen, steps = {var}, [var]
     for _ in range(_STEPS_TO_SOFTMAX):
         bindings = [binding for each in steps for binding in readers.get(each, ())]

@@ -34,7 +34,7 @@ _MOVES = {
 
 
 def index_limits(network: Network) -> dict[str, int]:
-    """Return, for each input whose elements are indices, the smallest size of the axes that they index.
+    """Returns, for each input whose elements are indices, the smallest size of the axes that they index.
 
     Inputs with any other use, or with one that is not recognized, have no entry.
     """
@@ -62,7 +62,7 @@ def _limits_of(part: Network | Body) -> Limits:
 
 
 def _go_back(part: Network | Body, value: relax.Expr, limit: int | None, limits: Limits) -> None:
-    """Records what a value, whose own limit is `limit`, asks of its operands."""
+    """Propagates the limit of a value to its operands."""
     index = control_index(value)
     if index is not None:
         _into_control(part.controls[index], list(value.args[1].fields), limits)
@@ -136,7 +136,7 @@ def _is_integer(var: relax.Var) -> bool:
 
 
 def _uses(function: tirx.PrimFunc) -> tuple[dict[int, int], set[int]]:
-    """Returns by number the bounds of parameters that are indices, and the parameters that are only moved."""
+    """Returns the bounds of parameters that are used as indices, by number, and the parameters that are only moved."""
     offsets = {param: offset for offset, param in enumerate(function.params)}
     positions: dict[int, int] = {}
     moved: set[int] = set()

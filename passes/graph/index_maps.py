@@ -23,7 +23,7 @@ SHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
 
 
 class Moves:
-    """The function in which elements are followed.
+    """Follows elements backwards through the reshapes and transpositions of a function.
 
     Where several indices became one, they are remembered: `(h % 3) * l + i` is the two again when it is divided by l.
     """
@@ -33,8 +33,8 @@ class Moves:
         self._joined: list[tuple[tirx.Expr, list[_Piece]]] = []
 
     def before(self, value: relax.Expr | None, index: Index) -> tuple[relax.Expr, Index] | None:
-        """Returns the operand of which `value` only moves elements, and where in it that at `index` was; None for
-        others.
+        """Returns the operand whose elements `value` moves, and the index in it of the element at `index`; None for
+        other values.
         """
         if isinstance(value, relax.TupleGetItem):
             split = self._definitions.get(value.tuple_value)
@@ -73,7 +73,7 @@ class Moves:
         return tuple(made) if not waiting else None
 
     def _pieces(self, waiting: list[_Piece], wanted: Dimension) -> list[_Piece] | None:
-        """Takes indices that together have so many values, from the end of `waiting`."""
+        """Takes indices from the end of `waiting` that together have so many values."""
         taken: list[_Piece] = []
         have: Dimension = 1
         while have != wanted:

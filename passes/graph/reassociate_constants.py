@@ -16,18 +16,20 @@ import numpy as np
 __all__ = ["grows", "shifts_round"]
 
 _SMALLEST_STEP = 1 / 16
-"""The smallest step that a network may round to on purpose; what smaller steps lose counts as float error."""
+"""The smallest step to which a network may round on purpose; smaller ones count as float error."""
 
 
 def grows(*arrays: np.ndarray) -> bool:
-    """Whether constants together, broadcast, have more elements than the largest of them: `[C, 1, 1]` and `[1, H,
-    W]`."""
+    """Whether the combined constants, broadcast, have more elements than the largest of them: `[C, 1, 1]` and `[1, H,
+    W]`.
+    """
     together = math.prod(np.broadcast_shapes(*(array.shape for array in arrays)))
     return together > max(array.size for array in arrays)
 
 
 def shifts_round(one: np.ndarray, other: np.ndarray, dtype: str | np.dtype[np.generic]) -> bool:
-    """Whether adding one constant and then another to numbers of type `dtype` is not adding their sum.
+    """Whether adding two constants one after another gives other results than adding their sum, because of rounding in
+    `dtype`.
 
     This holds where they cancel at all positions, and where they do for the most part in any, and the distance between
     numbers of their size is no mere error.

@@ -35,7 +35,7 @@ def is_constant(expr: relax.Expr | None) -> TypeGuard[Any]:
 
 
 def array_of(expr: relax.Expr) -> np.ndarray:
-    """Returns the value of a constant, without a copy but for types of less than a byte; not to be written to."""
+    """Returns the value of a constant, read-only; without a copy except for types of less than a byte."""
     bits = VIEWED.get(str(expr.ty.dtype))
     try:
         if bits is not None:
@@ -46,8 +46,8 @@ def array_of(expr: relax.Expr) -> np.ndarray:
 
 
 def constant(value: np.ndarray, dtype: str | None = None) -> GenericConst:
-    """Returns a constant of Relax; it shares the memory of `value`, which must not change, where TVM could have made
-    it.
+    """Returns a constant of Relax. It shares the memory of `value`, which must not change afterwards, if TVM accepts
+    that.
 
     Args:
         dtype: the element type of the constant, if it differs from that of `value`.
@@ -93,7 +93,7 @@ def operands(call: relax.Call) -> list[relax.Expr]:
 
 
 class Rewriter:
-    """Rebuilds `main`; a pass derives from it and says in :meth:`rewrite` what becomes of each call.
+    """Rebuilds `main`: a pass derives from it, and overrides :meth:`rewrite` to replace calls.
 
     Attributes:
         builder: where the new function is built; `builder.emit` adds bindings before the present one.
@@ -165,7 +165,7 @@ class Rewriter:
         return self.builder.emit(relax.call_tir(kernel, relax.Tuple([*tensors, *sizes]), types))
 
     def replaced(self, expr: relax.Expr) -> relax.Expr:
-        """`expr` with the new function's variables."""
+        """Returns `expr` with the new function's variables."""
         match expr:
             case relax.Var():
                 return self._new.get(expr, expr)

@@ -27,7 +27,7 @@ Definition = Callable[[relax.Expr], relax.Expr | None]
 
 
 def weights_of(weights: relax.Expr, definition: Definition) -> np.ndarray | None:
-    """Returns the constant that the weights of a contraction are: as it is stored, or in float32.
+    """Returns the constant that holds the weights of a contraction, as it is stored or in float32.
 
     Args:
         definition: the value that an expression is bound to.
@@ -48,7 +48,8 @@ def weights_of(weights: relax.Expr, definition: Definition) -> np.ndarray | None
 
 
 def stored_weights(func: relax.Function, conversions: bool = True) -> set[relax.Var]:
-    """Returns the variables that hold weights for contractions alone, which packing finds by :func:`weights_of`.
+    """Returns the variables that only hold weights of contractions, for which packing reads the constants by
+    :func:`weights_of`.
 
     They are bound to conversions of constants to float32, and transpositions of matrices for matrix products.
 

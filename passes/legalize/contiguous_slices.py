@@ -47,10 +47,10 @@ def _split(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 
 def _is_first(tensor: relax.Expr, axis: int) -> bool:
-    """Whether a tensor has no more than one slice along the axes before this one."""
+    """Whether the axes before this one all have size 1."""
     shape = shape_of(tensor)
     return all(size == 1 for size in shape[: axis % len(shape)])
 
 
 WHOLE_SLICES: Mapping[str, _Legalization] = {"relax.concat": _concatenation, "relax.split": _split}
-"""How `relax.transform.LegalizeOps` makes computations of these operators."""
+"""The legalizations of these operators, for `relax.transform.LegalizeOps`."""

@@ -40,7 +40,7 @@ def fetch_blocks(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(frozen=True)
 class _Elements:
-    """The elements of a matrix `[K, N]`.
+    """How the elements of a matrix `[K, N]` are stored in blocks.
 
     Attributes:
         bits, block: of an integer, and how many share a scale.
@@ -91,7 +91,7 @@ def _elements(matrix: BlockMatrix, depth: Dimension) -> _Elements:
 
 
 def _converted(tensor: relax.Constant) -> relax.Constant:
-    """Scales, zero points and offsets in half precision, if that is exact."""
+    """Converts scales, zero points and offsets to half precision, if that is exact."""
     array = array_of(tensor)
     with np.errstate(over="ignore"):
         narrow = array.astype(np.float16) if array.dtype == np.float32 else array
@@ -99,7 +99,7 @@ def _converted(tensor: relax.Constant) -> relax.Constant:
 
 
 def _multiplied(x: te.Tensor, *given: Any) -> te.Tensor:
-    """`[…, K]` times the matrix of the tensors and the `_Elements` that are given."""
+    """Multiplies `[…, K]` by a matrix in blocks; the tensors and the `_Elements` are given."""
     *tensors, elements = given
     wide = te.compute((elements.depth, elements.columns), lambda k, n: elements.at(tensors, k, n), name="dequantized")
     k = te.reduce_axis((0, elements.depth), "k")
@@ -112,7 +112,7 @@ def _multiplied(x: te.Tensor, *given: Any) -> te.Tensor:
 
 
 def _gathered(indices: te.Tensor, *given: Any) -> te.Tensor:
-    """Returns the columns that indices say, as rows `[…, K]`; out of range they are as Relax's `take` has it."""
+    """Gathers columns by indices, as rows `[…, K]`; indices out of range are treated as by Relax's `take`."""
     *tensors, elements, mode = given
 
     def element(*index: tirx.Var) -> tirx.Expr:

@@ -90,14 +90,14 @@ def _extremum(name: str, of_numbers: Callable[..., tirx.Expr]) -> _Legalization:
 
 
 def _of_numbers(operand: relax.Expr) -> bool:
-    """Whether it is known that all elements are numbers."""
+    """Whether an operand is a constant without NaN."""
     return is_constant(operand) and not np.isnan(array_of(operand)).any()
 
 
 def _computed(
     builder: relax.BlockBuilder, call: relax.Call, scalar: Callable[..., Any], operands: int | None = None
 ) -> relax.Expr:
-    """`scalar` on each element of the first operands; of integers what TVM has itself."""
+    """Applies `scalar` to each element of the first operands; integers keep TVM's own legalization."""
     args = call.args[:operands]
     if not str(args[-1].ty.dtype).startswith(("float", "bfloat")):
         return call.op.get_attr("FLegalize")(builder, call)
@@ -131,4 +131,4 @@ ELEMENT_WISE: Mapping[str, _Legalization] = {
     **{f"relax.{name}": _comparison(name) for name in _COMPARISONS},
     "relax.where": _where,
 }
-"""How `relax.transform.LegalizeOps` makes computations of these operators."""
+"""The legalizations of these operators, for `relax.transform.LegalizeOps`."""

@@ -49,7 +49,7 @@ def _negation(node: tirx.Not) -> tirx.Expr:
 
 
 def _compares_floats(condition: tirx.Expr) -> bool:
-    """Whether a condition is a comparison of floats, or joins such."""
+    """Whether a condition compares floats, or combines such comparisons."""
     if isinstance(condition, tirx.And | tirx.Or):
         return _compares_floats(condition.a) or _compares_floats(condition.b)
     return isinstance(condition, _COMPARISONS) and is_float(str(condition.a.expr_ty().dtype))

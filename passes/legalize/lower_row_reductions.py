@@ -28,7 +28,7 @@ __all__ = ["lower_row_reductions"]
 
 
 def lower_row_reductions(mod: tvm.IRModule, target: VectorMachine) -> tvm.IRModule:
-    """Lowers reductions over the last axes, and the operations made of them, so that they can be joined."""
+    """Lowers reductions over the last axes, and operators made of them, to kernels that fusion can join."""
     return relax.transform.DeadCodeElimination()(_Lowerer(mod, target).transform())
 
 
@@ -50,11 +50,13 @@ _REDUCERS = {
 anyway."""
 
 _BY = {"mean": "sum", "max": "maximum", "min": "minimum"}
-"""The reducers of reductions that are called otherwise."""
+"""The reducer of each reduction that has another name."""
 
 
 def reduce_row_wise(data: te.Tensor, count: int, reducer: _Reducer, lanes: int) -> te.Tensor:
     """Reduces the last `count` axes of `data`; they stay, with size 1.
+
+    If rows are not full vectors, their tails are reduced separately.
 
     Of rows that are not full vectors, what follows the last whole one is reduced by itself.
     """
@@ -128,7 +130,10 @@ class _Lowerer(Rewriter):
         return self._emit(data * self._deviation(data, count, call.attrs.epsilon)) * weight
 
     def reduction(self, call: relax.Call) -> relax.Expr | None:
-        """Returns a sum, mean, maximum or minimum over the last axes, and then over the others.
+        """Reduces by sum, mean, maximum or minimum over the last axes, and then over the others.
+
+        Rows are reduced in several parts: a reduction over all axes at once would add one term after the other, with a
+        rounding error for each.
 
         Rows are reduced in several parts at once, where all axes at once would add one term after the other, and the
         errors of as many roundings.
@@ -166,7 +171,7 @@ class _Lowerer(Rewriter):
         return self._emit(total * relax.const(factor, str(total.ty.dtype)))
 
     def _deviation(self, centered: relax.Expr, count: int, epsilon: float) -> relax.Var:
-        """1 / √(mean of squares + ε)."""
+        """Returns 1 / √(mean of squares + ε)."""
         variance = self._mean(self._emit(centered * centered), count)
         return self._emit(relax.op.rsqrt(self._emit(variance + relax.const(epsilon, str(centered.ty.dtype)))))
 

@@ -22,7 +22,7 @@ __all__ = ["is_by_outer_products", "multiply_by_outer_products"]
 
 
 def is_by_outer_products(left: relax.Expr, dtype: str, columns: int, target: Target) -> bool:
-    """Whether a product with a constant right factor of a type takes less time by outer products than by vectors."""
+    """Whether a product with a constant right factor of this type takes less time by outer products than by vectors."""
     *rows, depth = shape_of(left)
     return takes_outer_products(target, (str(left.ty.dtype), dtype), element_count(rows), depth, columns)
 
@@ -30,7 +30,7 @@ def is_by_outer_products(left: relax.Expr, dtype: str, columns: int, target: Tar
 def multiply_by_outer_products(
     builder: relax.BlockBuilder, left: relax.Expr, packed: relax.Expr, columns: int, types: tuple[str, str]
 ) -> relax.Expr:
-    """Returns the product, of as many axes as the left factor.
+    """Multiplies by outer products; the result has as many axes as the left factor.
 
     Args:
         left: numbers of 32 bits: float32, or four bytes of a row each.

@@ -64,8 +64,9 @@ from nnefc.targets.machine.cpu.target import Target
 
 _MIN = 1e-30  # the largest number of a block is taken to be no less
 _SAME_SETS = 2048
-"""Rows a multiple of so many bytes apart lie in two sets of a first cache, where 12 bits of an address select the set
-and the byte."""
+"""Rows that are a multiple of this many bytes apart map to two sets of an L1 cache whose set and offset are 12 bits of
+the address.
+"""
 _ENTRIES = 16  # of a table for codes of 4 bits
 _SMALL = (PMADDUBSW_SMALL, PMADDUBSW_PAIRS)
 
@@ -85,7 +86,7 @@ def pack_block_matmul(mod: tvm.IRModule, target: Target, strict: bool = False) -
 
 
 def widen_blocks(mod: tvm.IRModule) -> tvm.IRModule:
-    """Allows matrices that may be wide be computed at compile time: those that products with blocks have not taken."""
+    """Allows dequantizing matrices at compile time, if no product by blocks reads them."""
     found = {gv: func for gv, func in mod.functions.items() if func.attrs and MAY_BE_WIDE in func.attrs}
     if found:
         mod = tvm.IRModule(dict(mod.functions), attrs=mod.attrs)
@@ -127,7 +128,7 @@ class BlockMatrix:
 
 
 def matrix_in_blocks(rewriter: Rewriter, expr: relax.Expr) -> BlockMatrix | None:
-    """Returns the matrix that an expression is, if it is a constant in blocks."""
+    """Returns the block-quantized constant that an expression is; None for others."""
     transposed, dtype = False, str(expr.ty.dtype)
     definition: Any = rewriter.definition(expr)
     while is_call(definition, "permute_dims", "astype") and len(shape_of(definition.args[0])) == 2:
@@ -175,14 +176,14 @@ class _Packer(Rewriter):
         return call
 
     def _matrix(self, expr: relax.Expr) -> BlockMatrix | None:
-        """Returns the matrix in blocks that an expression is, if the target converts its elements quickly."""
+        """Returns the block-quantized constant that an expression is, if the target converts its elements quickly."""
         found = matrix_in_blocks(self, expr)
         if found is None or found.dtype != "float32":
             return None
         return None if found.is_float and not self._target.widens("float16") else found
 
     def _of_experts(self, var: relax.Var, call: relax.Call, count: int) -> relax.Expr:
-        """Returns the products of rows with the matrices that are chosen for each of them."""
+        """Multiplies rows by the matrices that are chosen for each of them."""
         left, chosen, weights, *_ = call.args[1].fields  # sizes may follow
         matrix = self._matrix(weights)
         outputs = shape_of(weights)[0] // count
@@ -205,7 +206,7 @@ class _Packer(Rewriter):
         return self.emit_te(multiply_blocks, *given, blocks, rows, name="block_matmul", attrs=attrs)
 
     def _operands(self, left: relax.Expr, matrix: BlockMatrix) -> tuple[Blocks, list[relax.Expr]]:
-        """Returns the tensors that kernels of a product read, the left factor, padded to full blocks, the first."""
+        """Returns the operands of a product's kernels; the first one is the left factor, padded to full blocks."""
         blocks, block = self._blocks(matrix), matrix.block
         missing = shape_of(matrix.tensors[0])[1] * block - shape_of(left)[-1]
         if missing:
@@ -233,7 +234,8 @@ class _Packer(Rewriter):
         return Blocks(bits, columns, points, how, looks_up, digits, table, lanes, matrix.is_float, lower)
 
     def _bits(self, matrix: BlockMatrix) -> tuple[int, int] | None:
-        """Returns 5 or 6 bits that hold a matrix's elements of 8, and what is to be subtracted; None where more do.
+        """Returns the 5 or 6 bits that hold a matrix's 8-bit elements, and the number to subtract from these; None if
+        they need more bits.
 
         What is subtracted does not depend on the matrix, so that those of one type are multiplied by one kernel.
         """
@@ -245,7 +247,7 @@ class _Packer(Rewriter):
         return None
 
     def _table(self, matrix: BlockMatrix) -> tuple[int, ...] | None:
-        """Returns all elements of 8 bits that a matrix has, 16 with repetitions; None if they are more."""
+        """Returns the distinct elements of an 8-bit matrix, padded to 16 by repetition; None if there are more."""
         data = matrix.tensors[0]
         if matrix.bits != 8 or matrix.block % 8 or matrix.is_float:
             return None
@@ -254,7 +256,7 @@ class _Packer(Rewriter):
         return self._tables[data]
 
     def _tensors(self, matrix: BlockMatrix, blocks: Blocks) -> list[relax.Expr]:
-        """Returns the matrix as kernels read it; each of its tensors, which others may share, once for all of them."""
+        """Returns the tensors of a matrix as kernels read them; tensors that several products share are packed once."""
         data, *others = matrix.tensors
         lanes = self._target.block_lanes("float32")
         order = blocks.bits, blocks.how, blocks.is_float, blocks.lower
@@ -281,7 +283,9 @@ class _Packer(Rewriter):
         return (how, 2) if quick and fits and may else (None, 1)
 
     def _of_small(self, matrix: BlockMatrix) -> Multiplication | None:
-        """Returns what multiplies bytes where no instruction adds up four products of any; None if nothing does."""
+        """Returns an instruction that multiplies bytes of limited range, for targets whose dot product does not take
+        any four bytes; None if there is none.
+        """
         if not has_quad_pairs(self._target):
             return None
         lower, upper = self._range(matrix)
@@ -301,11 +305,12 @@ class _Packer(Rewriter):
         return self._ranges[data]
 
     def _padded(self, rows: relax.Expr, missing: int) -> relax.Expr:
-        """Returns rows with so many zeros after each."""
+        """Returns rows with this number of zeros after each."""
         return self.builder.emit(relax.op.nn.pad(rows, [0, 0] * (len(shape_of(rows)) - 1) + [0, missing]))
 
     def _in_bytes(self, left: relax.Expr, block: int, how: Multiplication, blocks: Blocks) -> list[relax.Expr]:
-        """Rows rounded, as packed dot operands; the sum of what each block stands for, times a factor; and its scale.
+        """Rounds rows to bytes: returns them as packed dot operands, the sum of each block's values times a factor, and
+        its scale.
 
         Rows that would lie in the same few sets of the first cache get another line, so that it holds those of a tile.
         """
@@ -357,7 +362,7 @@ def _packed_in_slices(blocks: Blocks, codes: np.ndarray, lanes: int) -> np.ndarr
 
 
 def _different(elements: np.ndarray) -> tuple[int, ...] | None:
-    """Returns the different bytes, in order, and the last one again up to 16; None if there are more."""
+    """Returns the distinct bytes in order, padded to 16 by repeating the last; None if there are more."""
     is_there = np.zeros(256, bool)
     start, step = 0, 1 << 10
     while start < len(elements):  # many matrices have more among the first
@@ -370,7 +375,7 @@ def _different(elements: np.ndarray) -> tuple[int, ...] | None:
 
 
 def _narrow(array: np.ndarray, target: Target) -> np.ndarray:
-    """Scales in half precision if that is exact and the target widens it quickly; zero points in bytes."""
+    """Stores scales in half precision if that is exact and the target converts it quickly, and zero points in bytes."""
     if array.dtype != np.float32:
         return array
     for dtype in (np.uint8, np.float16):

@@ -31,7 +31,7 @@ _MIN_ROWS = 8  # fewer are no product for tensor cores
 
 
 def pack_deep_matmul(mod: tvm.IRModule, at_once: int, types: Collection[str]) -> tvm.IRModule:
-    """Rewrites products of bytes with sums in int32, and of floats of 8 bits and of float32 with sums in float32.
+    """Rewrites products of bytes with int32 accumulators, and of 8-bit floats and float32 with float32 accumulators.
 
     Args:
         at_once: bytes of a copy.
@@ -72,7 +72,7 @@ class _Packer(Rewriter):
         return self._multiplied(left, self._transposed(right), "float32", "matmul")
 
     def _is_transposed(self, matrix: relax.Expr) -> bool:
-        """Whether a matrix is known, or lies along the depth before a permutation of axes."""
+        """Whether a matrix is constant, or is contiguous along the depth before a permutation of axes."""
         if is_constant(matrix):
             return True
         before = self.definition(matrix)
@@ -82,7 +82,7 @@ class _Packer(Rewriter):
         return self.emit_te(multiply_transposed, left, right, sums, name=name, attrs={FUSION: OpPattern.OUT_FUSABLE})
 
     def _transposed(self, matrix: relax.Expr) -> relax.Expr:
-        """Returns a tensor with its last two axes exchanged; what permutes axes already permutes them once."""
+        """Exchanges the last two axes of a tensor; joins that with a permutation of axes before it."""
         rank = len(shape_of(matrix))
         axes = [*range(rank - 2), rank - 1, rank - 2]
         if is_constant(matrix):
@@ -105,6 +105,6 @@ class _Packer(Rewriter):
 
 
 def _axes_of(call: relax.Call) -> list[int]:
-    """Returns the axes of the operand that those of a `permute_dims` are."""
+    """Returns the axes of its operand that a `permute_dims` gives to the axes of the result."""
     rank, given = len(shape_of(call.args[0])), call.attrs.axes
     return [*range(rank)][::-1] if given is None else [int(axis) % rank for axis in given]

@@ -43,10 +43,12 @@ __all__ = ["pack_low_precision_matmul"]
 
 _WORD = 4  # bytes that are one number of packed factors
 _FEW_ROWS = 3
-"""Rows of a product that takes as long as its weights come from memory."""
+"""Products of up to this many rows take as long as loading their weights from memory."""
 
 _SIDE_BY_SIDE = 8
-"""Elements of a row that one instruction should sum up at least: a copy of the row with zeros behind costs less."""
+"""The fewest elements of a row that one instruction should sum up: below it, a copy of the row padded with zeros costs
+less.
+"""
 
 
 def pack_low_precision_matmul(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
@@ -105,7 +107,7 @@ class _Packer(Rewriter):
         return relax.op.subtract(product, self._column_sums(right, how.offset))
 
     def _summed(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
-        """Multiply by instructions that take two vectors along the depth and add up all products of their lanes."""
+        """Multiplies by instructions that take two vectors along the depth and add up all products of their lanes."""
         (depth, columns), vector = right.shape, self._target.summed_bytes
         missing = 0 if vector_elements(depth, vector) >= _SIDE_BY_SIDE else filled_up(depth, vector) - depth
         elements = vector_elements(depth + missing, vector, same_sign=str(left.ty.dtype) == str(right.dtype))
@@ -120,14 +122,14 @@ class _Packer(Rewriter):
         )
 
     def _by_outer_products(self, left: relax.Expr, right: np.ndarray) -> relax.Expr:
-        """Returns a product of bytes of any signs, four terms at a time."""
+        """Multiplies bytes of any signs by outer products, four terms at a time."""
         words = packed_bytes(self.builder, self._with_zeros(left, lambda depth: -depth % _WORD))
         packed = constant(pack_right_array(packed_array(right, 0, _WORD), BLOCK))
         types = (str(left.ty.dtype), str(right.dtype))
         return multiply_by_outer_products(self.builder, words, packed, right.shape[1], types)
 
     def _in_quads(self, left: relax.Expr, right: np.ndarray) -> relax.Expr | None:
-        """Returns a product by pairs of quads; None where others are faster."""
+        """Multiplies by pairs of quads; returns None where other instructions are faster."""
         (depth, columns), rows = right.shape, shape_of(left)[-2]
         if not has_quad_pairs(self._target) or str(right.dtype) != "int8" or str(left.ty.dtype) not in BYTES:
             return None
@@ -155,8 +157,9 @@ class _Packer(Rewriter):
         return relax.op.add(product, constant(shift.astype(np.int32)))
 
     def _paired_terms(self, right: relax.Expr, rows: Dimension, how: Multiplication) -> int:
-        """Returns how many dot operands of a column follow each other in packed weights; 0 for the order of vectors,
-        in which products of one row are, too."""
+        """Returns how many dot operands of a column follow each other in packed weights; 0 for vector order, which
+        products of one row always have.
+        """
         terms = paired_terms(how, self._target)
         if not terms or not is_constant(right) or len(shape_of(right)) != 2 or not may_exceed(rows, 1):
             return 0
@@ -180,11 +183,11 @@ class _Packer(Rewriter):
         return emit_te(self.builder, packed, right, name=name)
 
     def _padded_rows(self, left: relax.Expr, how: Multiplication) -> relax.Expr:
-        """`left` with zeros after each row, so that it can be packed whole."""
+        """Pads the rows of `left` with zeros to full packed operands."""
         return self._with_zeros(left, lambda depth: filled(how, depth, self._target) - depth)
 
     def _with_zeros(self, left: relax.Expr, missing: Callable[[Dimension], Dimension]) -> relax.Expr:
-        """`left` with as many zeros after each row as are missing in it."""
+        """Pads each row of `left` with this number of zeros."""
         *outer, depth = shape_of(left)
         if missing(depth) == 0:
             return left
@@ -198,7 +201,7 @@ class _Packer(Rewriter):
         return emit_te(self.builder, padded, left, name="pad")
 
     def _column_sums(self, right: relax.Expr, factor: int) -> relax.Expr:
-        """`factor` times the sum of each column."""
+        """Returns `factor` times the sum of each column."""
         if is_constant(right):
             sums = array_of(right).astype(np.int64).sum(axis=-2, keepdims=True) * factor
             return constant(sums.astype(np.int32))

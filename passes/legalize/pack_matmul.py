@@ -72,7 +72,7 @@ class _Factor(NamedTuple):
     block: int
 
     def has_columns(self, table: np.ndarray) -> bool:
-        """Whether the columns are the rows of a table, bit by bit."""
+        """Whether the columns are bit for bit the rows of a table."""
         columns = self.weights.T
         if table.shape != columns.shape or table.dtype != columns.dtype:
             return False
@@ -136,9 +136,7 @@ class _Packer(Rewriter):
         return found
 
     def _gathered(self, call: relax.Call) -> relax.Expr:
-        """Returns rows of a constant table, gathered from the packed factor that has them as its columns if there is
-        one.
-        """
+        """Gathers rows of a constant table from a packed factor that has them as columns, if there is one."""
         mode = self._mode_of(call)
         if mode not in ("clip", "wrap", "fast"):
             return call
@@ -153,14 +151,14 @@ class _Packer(Rewriter):
         )
 
     def _mode_of(self, call: relax.Call) -> str | None:
-        """Returns what indices out of range do, if a call gathers rows."""
+        """Returns the mode of indices out of range, if a call gathers rows."""
         if is_call(call, "take"):
             return str(call.attrs.mode) if call.attrs.axis == 0 else None
         kernel = self.builder.get()[call.args[0]] if is_call(call, "call_tir") else None
         return str(kernel.attrs[GATHERS_ROWS]) if kernel is not None and GATHERS_ROWS in (kernel.attrs or ()) else None
 
     def _stored(self, expr: relax.Expr) -> np.ndarray | None:
-        """Returns a constant as it is stored, before a kernel widens it."""
+        """Returns a constant as it is stored, before a kernel dequantizes it."""
         definition = self.definition(expr)
         if is_call(definition, "call_tir"):
             kernel, read, *_ = definition.args
@@ -170,7 +168,9 @@ class _Packer(Rewriter):
         return array_of(definition) if is_constant(definition) else None
 
     def _by_strassen(self, left: relax.Expr, weights: np.ndarray, size: int) -> relax.Var:
-        """The sums of submatrices of `left` are computed once, however many products they are for."""
+        """Multiplies by Strassen's algorithm; the sums of submatrices of `left` are computed once for all products that
+        read it.
+        """
         height, columns = shape_of(left)[-2], weights.shape[1]
         rows = padded_rows(-(-height // 2), self._target.vectors.registers)
         tile = choose_tile(1, rows, columns // (2 * size), self._target).rows
@@ -182,9 +182,7 @@ class _Packer(Rewriter):
         return self.emit_te(multiply_submatrices, sums, packed, height, name="matmul_strassen", attrs=attrs)
 
     def _packed(self, weights: np.ndarray, pack: Callable[[np.ndarray, int], np.ndarray], size: int) -> relax.Expr:
-        """Returns a constant factor, packed once however often it is used (a recurrent network uses its own at every
-        step).
-        """
+        """Packs a constant factor, once for all its uses: a recurrent network uses its own in every step."""
         key = (weights.ctypes.data, weights.shape, weights.strides, pack, size)
         if key not in self._packed_constants:
             factor = weights.astype(multiplied_type(weights, self._target), copy=False)
@@ -202,7 +200,8 @@ class _Packer(Rewriter):
         return matrices and len(dtypes) == 1 and dtypes <= {"float32", "float64"} and 0 not in shape_of(left)
 
     def _block_size(self, columns: int, dtype: str) -> int:
-        """Columns in a vector: half a vector where that divides them and a whole one does not.
+        """Returns the columns of a block: a vector, or half a vector where that divides the columns and a full one does
+        not.
 
         Compiled for size, as many as leave little room unused.
         """
@@ -213,6 +212,7 @@ class _Packer(Rewriter):
 
 
 def _row_axis(left: Sequence[Dimension]) -> int:
-    """Returns the axis of the rows that are multiplied by one factor, from the end: of the matrices, or of a batch of
-    matrices of one row each, such as sequences have in layers that put time first."""
+    """Returns the axis, from the end, of the rows that one factor multiplies: the rows of matrices, or a batch of
+    one-row matrices, as recurrent layers that put time first have.
+    """
     return -3 if len(left) > 2 and left[-2] == 1 else -2

@@ -31,8 +31,9 @@ def _each(
     element: Callable[[tirx.Expr, tirx.Expr, tirx.Expr | None], tirx.Expr],
     name: str,
 ) -> relax.Expr:
-    """`element(element, scale, zero)` of each element; parameters of the whole tensor that are known are part of the
-    code."""
+    """Applies `element(element, scale, zero)` to each element; constant parameters of the whole tensor become part of
+    the code.
+    """
     data, *parameters = call.args
     axis = int(call.attrs.axis)  # of no meaning where all elements have the same parameters, as that of a scalar
     fixed = [is_constant(parameter) and not shape_of(parameter) for parameter in parameters]
@@ -62,4 +63,4 @@ def _at(parameter: te.Tensor, index: Sequence[tirx.Var], axis: int) -> tirx.Expr
 
 
 QUANTIZATION: Mapping[str, _Legalization] = {"relax.quantize": _quantize, "relax.dequantize": _dequantize}
-"""How `relax.transform.LegalizeOps` makes computations of these operators."""
+"""The legalizations of these operators, for `relax.transform.LegalizeOps`."""

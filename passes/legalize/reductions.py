@@ -55,4 +55,4 @@ REDUCTIONS: Mapping[str, _Legalization] = {
     "relax.max": _maximum,
     "relax.min": _minimum,
 }
-"""How `relax.transform.LegalizeOps` makes computations of these operators."""
+"""The legalizations of these operators, for `relax.transform.LegalizeOps`."""

@@ -1,4 +1,4 @@
-"""Legalizes calls of one operator on tensors of the same types once.
+"""Legalizes only once all calls of one operator on tensors of the same types.
 
     b = relu(a)     # a: [1, 4, 56, 56, 16]           b = call_tir(relu, a)       made by the legalization of `relu`
     …                                           →     …
@@ -30,9 +30,7 @@ _FUNCTIONS = ("abs", "exp", "log", "negative", "nn.gelu", "nn.relu", "rsqrt", "s
 
 
 def repeating(legalizations: Mapping[str, Legalization]) -> dict[str, Legalization]:
-    """Returns the legalizations of one module's calls, with those of the commonest element-wise operators, TVM's own
-    too, that make each kernel once.
-    """
+    """Returns the legalizations of a module, in which the commonest element-wise operators make each kernel once."""
     made: dict[object, relax.Call] = {}
     names = (*_ARITHMETIC, *(f"relax.{name}" for name in _FUNCTIONS))
     return {**legalizations, **{name: _once(name, legalizations.get(name, _of_tvm), made) for name in names}}
@@ -60,7 +58,9 @@ def _once(name: str, legalize: Legalization, made: dict[object, relax.Call]) -> 
 
 
 def _key(name: str, call: relax.Call, given: Sequence[relax.Expr]) -> object:
-    """Returns what the kernel of a call follows from; None where values of constants, or dynamic sizes, count."""
+    """Returns the key that determines the kernel of a call; None if it depends on values of constants or on dynamic
+    sizes.
+    """
     if call.attrs is not None or not all(isinstance(operand.ty, relax.TensorType) for operand in given):
         return None
     shapes = [shape_of(operand) for operand in given]

@@ -29,4 +29,4 @@ def _view(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 VIEWS: Mapping[str, _Legalization] = dict.fromkeys(
     ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"), _view
 )
-"""How `relax.transform.LegalizeOps` makes computations of these operators."""
+"""The legalizations of these operators, for `relax.transform.LegalizeOps`."""

@@ -138,4 +138,4 @@ CONTRACTIONS: Mapping[str, _Legalization] = {
     **{f"relax.nn.conv{rank}d_transpose": _deconvolution for rank in (1, 2, 3)},
     "relax.matmul": _matmul,
 }
-"""How `relax.transform.LegalizeOps` makes computations of these operators."""
+"""The legalizations of these operators, for `relax.transform.LegalizeOps`."""

@@ -23,25 +23,28 @@ __all__ = ["runs_with_any_values"]
 _INTEGERS = ("int", "uint", "bool")
 _CALLS = ("tirx.call_extern", "tirx.call_pure_extern")
 _INDEPENDENT = ("nnefc_sums_", "nnefc_kernel_", "nnefc_iterations")
-"""Name prefixes of functions whose control flow depends on integer arguments alone: loops in assembly, kernels, and the
-runtime's function that reads a trip count."""
+"""Name prefixes of functions whose control flow depends on integer arguments alone: assembly loops, kernels, and the
+runtime's function that reads a trip count.
+"""
 
 
 def runs_with_any_values(module: tvm.IRModule, entry: str) -> bool:
-    """Whether a program does, of which these are the kernels and, by its name, the entry."""
+    """Whether the control flow and memory accesses of a program, given as its kernels and its entry, are independent of
+    tensor values.
+    """
     kernels = [func for var, func in module.functions.items() if var.name_hint != entry]
     return _is_straight(module[entry].body) and not any(map(_goes_by_values, kernels))
 
 
 def _is_straight(body: tirx.Stmt) -> bool:
-    """Whether there are neither branches nor loops."""
+    """Whether there are no branches or loops."""
     found: list[tirx.Stmt] = []
     tvm_ffi.structural_walk(body, ((tirx.IfThenElse, tirx.For, tirx.While), found.append))
     return not found
 
 
 def _goes_by_values(kernel: tirx.PrimFunc) -> bool:
-    """Whether a kernel's indices or loops depend on tensor values, or may depend on them."""
+    """Whether a kernel's indices or loops may depend on tensor values."""
     known: set[tirx.Var] = set()
     found: list[bool] = []
 
@@ -73,7 +76,7 @@ def _goes_by_values(kernel: tirx.PrimFunc) -> bool:
 
 
 def _compares_integers(condition: tirx.Expr, known: Collection[tirx.Var]) -> bool:
-    """Whether a condition may say whether a position is one of a tensor, by integers that were read."""
+    """Whether a condition may check an index that was read from a tensor."""
     for part in inside(condition):
         if isinstance(part, TensorLoad) or part in known:
             return str(part.expr_ty().dtype).startswith(_INTEGERS)

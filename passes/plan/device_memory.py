@@ -23,7 +23,7 @@ _ON_THE_STACK = {"disable_lower_builtin": tirx.const(True, "bool")}  # an alloca
 
 
 class DeviceMemory:
-    """Memory of a GPU. To read an element of it, the entry waits for the device."""
+    """Builds accesses to the memory of a GPU. To read an element of it, the entry waits for the device."""
 
     failed = "nnefc_cuda_run_failed"
 
@@ -39,7 +39,7 @@ class DeviceMemory:
 
 
 class _DeviceCounter:
-    """A number that the host keeps for itself, and writes to an address of the device's whenever it changes."""
+    """A counter of the host, which is written to an address of the device whenever it changes."""
 
     def __init__(self, address: tirx.Expr | None) -> None:
         self._buffer = tirx.decl_buffer((1,), "int64", name="counter")

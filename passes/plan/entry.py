@@ -230,7 +230,10 @@ class _Writer:
     def _write_data_dependent(
         self, buffers: Iterable[Buffer], plan: MemoryPlan, areas: dict[tuple[str, int], AnyArea]
     ) -> list[tirx.Stmt]:
-        """Reads the sizes that some of these buffers tell; `areas` then has the parts that waited for them.
+        """Reads the data-dependent sizes in these buffers, and adds to `areas` the workspace parts that waited for
+        them.
+
+        The run ends if a kernel has refused a size: the memory that was planned would be too small.
 
         The run ends where a kernel has refused a size: what has that size would not have the room that steps need.
         """
@@ -258,6 +261,8 @@ class _Writer:
         """Asks the runtime before a kernel, or before a branch or loop that may be skipped, whether the run goes on.
 
         While the flag is 0 this is a load and a branch.
+
+        While the flag is 0 this is a load and a branch.
         """
         if self._flag is None:
             return _Answer(None, None, False)
@@ -272,7 +277,7 @@ class _Writer:
         return _Answer(self._flag[0] != 0, tirx.call_extern("int32", _BETWEEN_KERNELS, number), may_be_skipped)
 
     def _noted(self, step: Step) -> list[tirx.Stmt]:
-        """Notes for the runtime which part of the model a kernel computes, if kernels are checked."""
+        """Records which part of the model a kernel computes, if kernels are checked."""
         if self._checked is None:
             return []
         positions = dict.fromkeys(self._checked.get(name) or f"tensor {name}" for name in step.tensors)
@@ -280,7 +285,7 @@ class _Writer:
         return [tirx.Evaluate(tirx.call_extern("int32", _AT_STEP, text))]
 
     def _with_time(self, step: Step, call: tirx.Stmt) -> list[tirx.Stmt]:
-        """Returns a call of a kernel, and around it what takes its time, if that is wanted."""
+        """Takes the time of a kernel's call, if the entry times calls."""
         if self._timed is None:
             return [call]
         begin = tirx.Var("begin", "int64")
@@ -363,7 +368,7 @@ class _Writer:
         return declared, tirx.all(*conditions)
 
     def _first_states(self, areas: LoopAreas) -> list[tirx.Stmt]:
-        """Brings the first values of states that do not move to where the states live, but for those that are there."""
+        """Copies the first values of states that have one buffer into it, unless they are there."""
         values = areas.step.reads[areas.step.first_state :]
         return [
             self._copy(first, area, values[index].bytes)
@@ -372,7 +377,7 @@ class _Writer:
         ]
 
     def _last_states(self, areas: LoopAreas, count: tirx.Expr | int) -> list[tirx.Stmt]:
-        """Brings the last values of states to the loop's results, after `count` iterations."""
+        """Copies the last values of states to the loop's results, after `count` iterations."""
         made: list[tirx.Stmt] = []
         for index, area in enumerate(areas.states):
             is_elsewhere = areas.is_elsewhere(index, count)
@@ -390,7 +395,7 @@ class _Writer:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The answer of the runtime on whether a call runs.
+    """The runtime's answer to whether a call runs.
 
     Attributes:
         is_asked: the condition on which the entry asks the runtime; None if it never does.
@@ -403,7 +408,7 @@ class _Answer:
     may_skip: bool
 
     def before(self, call: list[tirx.Stmt]) -> list[tirx.Stmt]:
-        """Returns the statements of a call behind those that act on the answer."""
+        """Returns the statements of a call, preceded by those that act on the answer."""
         if self.is_asked is None or self.answer is None:
             return call
         end = tirx.Return(tirx.IntImm("int32", 0))

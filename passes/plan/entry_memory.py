@@ -15,19 +15,19 @@ _FAILED = "nnefc_run_failed"  # of the runtime: whether a kernel of this run has
 
 
 class Memory(Protocol):
-    """The builder of the entry's own loads, stores and copies."""
+    """Builds the loads, stores and copies of the entry's own code."""
 
     failed: str
     """The function of the runtime that says whether something of this run has failed."""
 
     def copy(self, source: tirx.Expr, target: tirx.Expr, count: Dimension) -> tirx.Stmt:
-        """Moves bytes from an address to another."""
+        """Copies bytes from one address to another."""
 
     def item(self, address: tirx.Expr, dtype: str) -> tuple[list[tirx.Stmt], tirx.Expr]:
-        """Returns the one element of this type at an address: what declares it, and the expression that reads it."""
+        """Returns the single element of this type at an address: its declaration, and the expression that reads it."""
 
     def counter(self, address: tirx.Expr, *, is_read: bool) -> Counter:
-        """Returns the number of a loop's iteration: an int64 at an address that only the entry writes.
+        """Returns the counter of a loop's iterations: an int64 at an address that only the entry writes.
 
         Args:
             is_read: whether the loop's body reads it there.
@@ -35,13 +35,13 @@ class Memory(Protocol):
 
 
 class Counter(Protocol):
-    """The number of a loop's iteration, where the loop's body reads it."""
+    """The counter of a loop's iterations, where the loop's body reads it."""
 
     declared: list[tirx.Stmt]
     value: tirx.Expr
 
     def become(self, value: tirx.Expr) -> tirx.Stmt:
-        """Stores the number: 0, or one more than before."""
+        """Sets the counter: to 0, or to one more than before."""
 
 
 class HostMemory:

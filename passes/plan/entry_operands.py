@@ -54,7 +54,7 @@ class Area:
 
     @property
     def address(self) -> tirx.Expr:
-        """A pointer to bytes."""
+        """Returns a pointer to the bytes of the area."""
         return tirx.address_of(self.view[self.offset])
 
 
@@ -72,7 +72,7 @@ class EitherArea:
 
     @property
     def address(self) -> tirx.Expr:
-        """A pointer to bytes."""
+        """Returns a pointer to the bytes of the area that the condition selects."""
         holds = tirx.Cast("int32", self.condition)
         chosen = tirx.call_extern("handle", EITHER, holds, self.then.address, self.other.address)
         return tirx.reinterpret(BYTE_POINTER, chosen)
@@ -84,7 +84,7 @@ Areas = Mapping[tuple[str, int], AnyArea]
 
 @dataclass(frozen=True)
 class Table:
-    """The numbers that the runtime gives the entry: `positions` says where each is."""
+    """The table of numbers that the runtime passes to the entry; `positions` has the index of each."""
 
     program: Program
     plan: MemoryPlan
@@ -92,7 +92,7 @@ class Table:
     positions: Mapping[tirx.Var, tirx.Expr]
 
     def read(self, part: int) -> list[tirx.Stmt]:
-        """Binds what is known with a part of the workspace: the first time the sizes of inputs, then offsets."""
+        """Binds the variables that are known with a part of the workspace: first the sizes of inputs, then offsets."""
         later = {storage.offset for storage in self.plan.storages if storage.part != part}
         later |= self.program.parts.keys()
         offsets = {storage.offset for storage in self.plan.storages}
@@ -102,7 +102,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of the workspace that wait for data-dependent sizes."""
+    """The parts of the workspace that are laid out when data-dependent sizes are known."""
 
     program: Program
     table: Table
@@ -132,7 +132,7 @@ class Parts:
         return made, areas
 
     def _given(self, function: str, number: int, name: str, made: list[tirx.Stmt]) -> tuple[tirx.Var, Area]:
-        """Returns a pointer that a function of the runtime gives."""
+        """Calls a function of the runtime that returns a pointer."""
         pointer = byte_pointer(name)
         view = tirx.decl_buffer((SPAN,), "uint8", name=name, data=pointer)
         call = tirx.call_extern("handle", function, self.run, tirx.IntImm("int32", number))
@@ -206,13 +206,13 @@ class LoopAreas:
 
     @property
     def trip_count(self) -> int | None:
-        """The number of iterations, if it is known now."""
+        """The number of iterations, if it is known before the loop."""
         loop = self.step.loop
         is_fixed = isinstance(loop.trip_count, int) and not loop.has_trip_count and not loop.conditional
         return loop.trip_count if is_fixed else None
 
     def state(self, index: int, iteration: tirx.Expr | int) -> AnyArea:
-        """Returns where a state is before an iteration; for the trip count, after the last one."""
+        """Returns the area of a state before an iteration; with the trip count, after the last one."""
         if index not in self.moving:
             return self.states[index]
         if isinstance(iteration, int):
@@ -220,7 +220,7 @@ class LoopAreas:
         return EitherArea(tirx.EQ(iteration, int64(0)), self.first_states[index], self._computed(index, iteration))
 
     def is_elsewhere(self, index: int, iteration: tirx.Expr | int) -> tirx.Expr | bool:
-        """Whether a state is not where the loop's result comes to lie, before an iteration."""
+        """Whether a state is outside of the loop's result before an iteration."""
         if index not in self.moving:
             return False
         alternates = index in self.second_states
@@ -234,7 +234,7 @@ class LoopAreas:
         return tirx.Or(tirx.EQ(iteration, int64(0)), later) if alternates else True
 
     def _computed(self, index: int, iteration: tirx.Expr | int) -> AnyArea:
-        """Returns where the iteration before this one writes a new value."""
+        """Returns the area where the previous iteration writes a new value."""
         there = self.moving[index]
         if there.base == OUTPUT:
             return self._output(there.index, iteration - 1).at(there.offset)
@@ -246,7 +246,9 @@ class LoopAreas:
         return EitherArea(tirx.EQ(tirx.floormod(iteration, int64(2)), int64(1)), odd, even)
 
     def _results_are_odd(self, index: int) -> bool:
-        """Whether an alternating state is where the loop's result is after odd numbers of iterations, not even ones.
+        """Whether an alternating state is in the loop's result after odd numbers of iterations, not even ones.
+
+        It is so only if the first value, which the first iteration reads, is not there.
 
         Not where its first value is there, which the first iteration reads.
         """
@@ -263,7 +265,7 @@ class LoopAreas:
 
 
 def workspace_of(body: MemoryPlan, areas: Areas, own: AnyArea | None) -> dict[tuple[str, int], AnyArea]:
-    """Returns where a body's workspace begins: in the step's own, or in the whole one for dynamic dimensions."""
+    """Returns where a body's workspace begins: in its step's workspace, or with dynamic dimensions in the program's."""
     if body.storages:
         return {key: area for key, area in areas.items() if key[0] == "workspace"}
     return {} if own is None else {("workspace", 0): own}

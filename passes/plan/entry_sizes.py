@@ -29,7 +29,7 @@ __all__ = ["data_dependent_sizes", "output_parts", "sizes_function"]
 
 
 def data_dependent_sizes(program: Program) -> list[tuple[int, int]]:
-    """Returns the data-dependent dimensions of outputs: the number of the output, and the axis."""
+    """Returns the data-dependent dimensions of outputs, each as the number of the output and the axis."""
     counts = Counts(program.limits, program.parts)
     return [
         (number, axis)
@@ -100,7 +100,9 @@ def _saturated(size: Dimension) -> tirx.Expr:
 
 
 def _tensors(program: Program, in_choices: bool = True) -> Iterator[Buffer]:
-    """Yield the buffers that a program's steps read and write, also those in loops, and in branches if `in_choices`."""
+    """Yields the buffers that a program's steps read and write, also those in loops, and in branches if
+    `in_choices`.
+    """
     for step in program.steps:
         yield from (*step.reads, *step.writes)
         if isinstance(step, LoopStep) or (in_choices and isinstance(step, IfStep)):
@@ -115,7 +117,7 @@ def _min_dimension(shapes: Iterable[Sequence[Dimension]]) -> tirx.Expr:
 
 
 def _inner_shapes(program: Program) -> Iterator[tuple[Dimension, ...]]:
-    """The shapes of the tensors that kernels have for themselves, before they have their schedules."""
+    """Yields the shapes of the tensors within unscheduled kernels."""
     for step in kernel_stages(program):
         values = dict(step.sizes)
         for tensor in program.kernels[step.kernel].body.block.alloc_buffers:
@@ -123,14 +125,13 @@ def _inner_shapes(program: Program) -> Iterator[tuple[Dimension, ...]]:
 
 
 def _max_elements(shapes: Iterable[Sequence[Dimension]], limit: int) -> tirx.Expr:
-    """Returns the maximum elements of the tensors that might have more than a limit, as far as the bounds tell, and
-    0."""
+    """Returns the largest number of elements of the tensors that may exceed a limit by their bounds, and at least 0."""
     large = [shape for shape in shapes if _maximum(shape) > limit]
     return reduce(tirx.max, map(_saturated, dict.fromkeys(map(element_count, large))), int64(0))
 
 
 def _maximum(shape: Sequence[Dimension]) -> int:
-    """No fewer elements than a tensor of this shape has."""
+    """Returns an upper bound of the elements of a tensor of this shape."""
     return math.prod(max(map(abs, bounds(size))) for size in shape)
 
 

@@ -80,8 +80,8 @@ class _Joiner:
     def _with_operand(
         self, step: Step, earlier: list[Step | IfStep | LoopStep | None], writers: Mapping[Buffer, int]
     ) -> Step:
-        """Returns the step joined with the one that writes an operand of it, which is taken out; the step where none is
-        of use.
+        """Joins a step with the step that writes one of its operands, which is removed; returns the step unchanged if
+        no kernel gains.
         """
         for position, buffer in enumerate(step.reads):
             first = earlier[writers[buffer]] if buffer in writers and not step.sizes else None
@@ -98,7 +98,7 @@ class _Joiner:
         return step
 
     def _kernel(self, first: GlobalVar, second: GlobalVar, position: int) -> GlobalVar | None:
-        """Adds the kernel that computes what two compute, if it is of use."""
+        """Returns the kernel that computes two steps, if it is useful."""
         functions = {**self.program.kernels, **self.made}
         func = joined_kernel(functions[first], functions[second], position)
         if func is None or not self.is_useful(func):
@@ -111,7 +111,11 @@ class _Joiner:
 
 
 def joined_kernel(first: tirx.PrimFunc, second: tirx.PrimFunc, position: int) -> tirx.PrimFunc | None:
-    """Returns the kernel that computes the results of `second`, whose operand at `position` is the result of `first`.
+    """Returns the kernel that computes the results of `second`, whose operand at `position` is the result of
+    `first`.
+
+    None for kernels with a meaning besides their loops, and where each element of the result is read only for one
+    element of the second kernel's.
 
     None for kernels that the compiler treats as more than their loops, and where each element of the result is read for
     one of the second kernel's, as far as their numbers say.

@@ -56,7 +56,7 @@ class KeptCounts:
     outputs: tuple[KeptCount | None, ...] = ()
 
     def read_by(self, step: Step) -> Iterator[KeptCount]:
-        """Yields what a kernel reads in a call, in the order of its sizes."""
+        """Yields the kept sizes that a kernel reads in a call, in the order of its parameters."""
         for position in self.arguments.get(step.kernel, ()):
             found = self.of(step.sizes[position][1])
             assert found is not None
@@ -106,7 +106,7 @@ def _refused(
     readers: Collection[tvm.ir.GlobalVar],
     data_dependent: Sequence[tuple[int, int]],
 ) -> Iterator[tirx.Var]:
-    """Yields the sizes that the host has to know if all others are kept."""
+    """Yields the sizes that the host has to know even if all others are kept."""
     for output, axis in data_dependent:
         size = program.outputs[output].shape[axis]
         if kept.of(size) is None:

@@ -15,13 +15,13 @@ class CompiledKernels:
         self._alike: dict[int, list[tuple[tirx.PrimFunc, str]]] = {}
 
     def copy(self) -> CompiledKernels:
-        """Returns the same kernels, for a program that may come to nothing."""
+        """Returns the same kernels, for a program that may be discarded."""
         made = CompiledKernels()
         made._alike = {key: list(alike) for key, alike in self._alike.items()}
         return made
 
     def like(self, func: tirx.PrimFunc) -> str | None:
-        """Returns the symbol of an equal function; None if there is none, and then `func` is one from now on."""
+        """Returns the symbol of an equal function; None if there is none, in which case `func` is added."""
         symbol, bare = str(func.attrs["global_symbol"]), func.without_attr("global_symbol")
         alike = self._alike.setdefault(tvm_ffi.structural_hash(bare), [])
         for other, name in alike:

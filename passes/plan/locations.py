@@ -12,7 +12,7 @@ OUTPUT = "output"
 """The base of an output, which is in the caller's memory."""
 
 NEW_STATE = "new state"
-"""The base of what the body of a loop computes for its next iteration."""
+"""The base of a value that the body of a loop computes for its next iteration."""
 
 
 @dataclass(frozen=True)

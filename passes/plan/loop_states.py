@@ -26,7 +26,7 @@ __all__ = ["alternating_states", "moving_states", "results_of_body"]
 
 
 def results_of_body(body: Program, loop: Loop) -> list[tuple[tuple[str, int], Buffer]]:
-    """Returns what the body of a loop may compute where the next iteration reads it, by base and index."""
+    """Returns the results of a loop's body that it may write where the next iteration reads them, by base and index."""
     inner = {count.var for _, count in all_data_dependent_sizes(body)}
     return [
         ((NEW_STATE, index), new)
@@ -37,7 +37,7 @@ def results_of_body(body: Program, loop: Loop) -> list[tuple[tuple[str, int], Bu
 
 
 def moving_states(body: Program, loop: Loop, positions: Mapping[Buffer, MemoryLocation]) -> dict[int, MemoryLocation]:
-    """Returns where the body writes the new values that the next iteration reads there, by the state.
+    """Returns for each moving state where the body writes the value that the next iteration reads there.
 
     Args:
         positions: the locations of the body's buffers.

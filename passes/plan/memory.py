@@ -41,7 +41,7 @@ __all__ = ["COUNTER_BYTES", "BufferCopy", "Counts", "MemoryPlan", "plan_memory"]
 
 @dataclass(frozen=True)
 class Counts:
-    """Data-dependent sizes: what they are at most, or the part of the workspace that waits for them."""
+    """Data-dependent sizes: their upper bounds, or the part of the workspace that waits for them."""
 
     limits: Mapping[tirx.Var, Dimension]
     parts: Mapping[tirx.Var, int]
@@ -64,7 +64,9 @@ Action = Step | IfStep | LoopStep
 
 @dataclass(frozen=True)
 class BufferCopy:
-    """Bytes that have to move: an operand of a concatenation that lives elsewhere, or an output that is no result."""
+    """A copy of bytes: an operand of a concatenation that lies elsewhere, or an output that no kernel writes
+    directly.
+    """
 
     source: Buffer
     target: MemoryLocation
@@ -73,7 +75,7 @@ class BufferCopy:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The plan.
+    """The addresses of a program's buffers, with its remaining actions.
 
     Attributes:
         actions: kernels, choices, loops and copies, in order.
@@ -105,11 +107,12 @@ class MemoryPlan:
 
     @property
     def lower_bound(self) -> int:
-        """The maximum that is in use at one time: no plan needs less."""
+        """The largest number of bytes in use at one time: no plan needs less."""
         return max(self.alive, default=0)
 
     def with_room(self) -> MemoryPlan:
-        """Returns the plan with a last storage at the workspace's beginning, for programs that run instead of this one.
+        """Returns the plan with a further storage at the beginning of the workspace, for programs that run instead of
+        this one.
 
         The library knows its size: it is at least that of the workspace, where that is known here.
         """
@@ -134,7 +137,7 @@ def plan_memory(
     counts: Counts | None = None,
     loop: Loop | None = None,
 ) -> MemoryPlan:
-    """Plan the memory of a program.
+    """Plans the memory of a program.
 
     Args:
         program: the steps.
@@ -219,7 +222,7 @@ def plan_memory(
 
 
 def _not_negative(size: Dimension) -> Dimension:
-    """Clamp a size to 0: sizes of a body are negative where dimensions are so small that it is not run."""
+    """Clamps a size to 0: sizes in a body are negative where dimensions are so small that it does not run."""
     return greatest(size, 0) if bounds(size)[0] < 0 else size
 
 
@@ -280,7 +283,7 @@ def _touched(step: Action | _Move) -> tuple[Buffer, ...]:
 def _without_views(
     program: Program, in_place: Mapping[GlobalVar, InPlace], alignment: int, aliases: _Aliases, counts: Counts
 ) -> _Steps:
-    """Resolve reshapes, parts and concatenations; returns the steps that are left."""
+    """Resolves reshapes, parts and concatenations; returns the remaining steps."""
     left: list[Action | _Move] = []
     updates = _StateUpdates(program, in_place, aliases)
     for time, step in enumerate(program.steps):
@@ -304,7 +307,7 @@ def _without_views(
 
 
 class _StateUpdates:
-    """The results of a program that may overwrite the state whose new value they are."""
+    """The results of a program that may overwrite the state that they update."""
 
     def __init__(self, program: Program, in_place: Mapping[GlobalVar, InPlace], aliases: _Aliases) -> None:
         self._aliases = aliases
@@ -324,7 +327,9 @@ class _StateUpdates:
         self._last |= dict.fromkeys((*program.outputs, *program.new_states), math.inf)
 
     def may_be_in_place(self, step: Step, position: int, time: int) -> bool:
-        """Whether the operand at `position` is a state that the result is the new value of, and has no other use.
+        """Whether the operand at `position` is the state that the result updates, and has no later use.
+
+        Steps before `time`, that of the step, may read it.
 
         Others may have read it before `time`, that of the step.
         """
@@ -339,7 +344,7 @@ class _StateUpdates:
 def _split(
     whole: Buffer, parts: Sequence[Buffer], alignment: int, aliases: _Aliases, counts: Counts
 ) -> Iterator[_Move]:
-    """Parts are read where they lie, but for those that would not be aligned."""
+    """Makes parts of a tensor aliases of it, except those that would not be aligned."""
     for part, offset in _one_after_the_other(parts):
         if _can_begin(offset, alignment, counts):
             aliases.join(part, whole, offset)
@@ -352,7 +357,7 @@ def _split(
 def _concatenated(
     parts: Sequence[Buffer], whole: Buffer, alignment: int, aliases: _Aliases, counts: Counts
 ) -> Iterator[_Move]:
-    """Operands are written to their position in the result, if they are not elsewhere already, and aligned there."""
+    """Makes operands aliases of the concatenation's result, if they have no other location and are aligned there."""
     for part, offset in _one_after_the_other(parts):
         root, _ = aliases.root(part)
         is_free = root.kind is MemoryKind.WORKSPACE and root.bytes == part.bytes and root is not whole
@@ -364,12 +369,12 @@ def _concatenated(
 
 
 def _can_begin(offset: Dimension, alignment: int, counts: Counts) -> bool:
-    """Whether a part of a buffer may be used in its position: it is aligned, and known before the run."""
+    """Whether a buffer may begin at this offset of another: it is aligned, and known before the run."""
     return offset % alignment == 0 and not counts.tell(offset)
 
 
 def _one_after_the_other(parts: Sequence[Buffer]) -> Iterator[tuple[Buffer, Dimension]]:
-    """The parts with their offsets in the whole."""
+    """Returns the parts with their offsets in the whole."""
     offset = 0
     for part in parts:
         yield part, offset
@@ -383,7 +388,7 @@ _Lifetimes = Mapping[Buffer, tuple[int, int]]
 
 
 def _lifetimes(program: Program, steps: _Steps, aliases: _Aliases) -> _Lifetimes:
-    """First and last time that each root, or a part of it, is touched; results are at the end."""
+    """Returns the first and last time that each root, or a part of it, is used; results are used at the end."""
     lives: dict[Buffer, tuple[int, int]] = {}
     touched = [*map(_touched, steps), (*program.outputs, *program.new_states)]
     for time, buffers in enumerate(touched):
@@ -395,7 +400,7 @@ def _lifetimes(program: Program, steps: _Steps, aliases: _Aliases) -> _Lifetimes
 
 
 class _Storages:
-    """Gives each root in the workspace, or among the results, a storage of its own or that of an operand."""
+    """Assigns to each root in the workspace, or among the results, a storage of its own or an operand's."""
 
     def __init__(
         self,
@@ -416,7 +421,7 @@ class _Storages:
                 self._results.setdefault(root, result)
 
     def after(self, steps: _Steps) -> Mapping[Buffer, Storage]:
-        """Returns the storages of all roots, by what the steps do one after the other."""
+        """Returns the storages of all roots, given the steps in order."""
         for time, step in enumerate(steps):
             if isinstance(step, _Move):
                 self._start(self._aliases.root(step.target)[0])
@@ -432,7 +437,7 @@ class _Storages:
             self._storages[root] = Storage(root.bytes, *self._lives[root], self._results.get(root))
 
     def _start_result(self, step: Action, position: int, root: Buffer, time: int) -> None:
-        """Gives a result the storage of an operand that dies here, where the kernel allows it, or one of its own."""
+        """Assigns to a result the storage of an operand that dies here, where the kernel allows it, or a new one."""
         dying = self._dying_operand(step, position, root, time)
         if dying is None or root is not step.writes[position] or root in self._results:
             self._start(root)
@@ -454,7 +459,7 @@ class _Storages:
         return None
 
     def _overwritable(self, step: Action, position: int) -> Sequence[int]:
-        """Positions of operands that the result at `position` may be written over, if this is their last use."""
+        """Returns the positions of operands that the result at `position` may overwrite, if this is their last use."""
         match step:
             case Step() if len(step.writes) == 1:
                 return self._in_place.get(step.kernel, InPlace()).overwritable
@@ -468,7 +473,7 @@ def _workspace_of(
     kernel_workspaces: Mapping[GlobalVar, Dimension],
     bodies: Mapping[Action, tuple[MemoryPlan, ...]],
 ) -> int:
-    """Bytes that only this step uses."""
+    """Returns the bytes that only this step uses."""
     match step:
         case _Move():
             return 0
@@ -514,14 +519,14 @@ def _in_workspace(storage: Storage, offset: int = 0) -> MemoryLocation:
 
 
 def _output_copies(program: Program, positions: Mapping[Buffer, MemoryLocation]) -> Iterator[BufferCopy]:
-    """Copies outputs to the caller's memory that do not live there."""
+    """Returns copies of outputs to the caller's memory, for those that lie elsewhere."""
     for index, buffer in enumerate(program.outputs):
         if positions[buffer] != MemoryLocation(OUTPUT, index, 0):
             yield BufferCopy(buffer, MemoryLocation(OUTPUT, index, 0), buffer.bytes)
 
 
 def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buffer, tuple[Buffer, Storage]]:
-    """New values of states that are the old values of others: each is saved before any state changes."""
+    """Returns the new values of states that are old values of other states: they are saved before any state changes."""
     saved: dict[Buffer, tuple[Buffer, Storage]] = {}
     for state, new in zip(program.states, program.new_states, strict=True):
         root, offset = aliases.root(new)
@@ -535,7 +540,7 @@ def _states_to_save(program: Program, aliases: _Aliases, time: int) -> dict[Buff
 def _state_updates(
     program: Program, positions: Mapping[Buffer, MemoryLocation], saved: Mapping[Buffer, Buffer], loop: Loop | None
 ) -> list[BufferCopy]:
-    """Brings the states' new values to their position, after everything that reads the old ones.
+    """Copies new values to their states, after all steps that read the old values.
 
     In the body of a loop, those that the next iteration reads where they are stay there.
     """

@@ -31,15 +31,15 @@ from nnefc.passes.tir.common.expressions import IF_THEN_ELSE
 __all__ = ["MergedKernel", "merged_kernels"]
 
 _MAX_ARGUMENTS = 12
-"""Parameters of a merged kernel, at most: with more, calls take as much code as merging saves."""
+"""The most parameters of a merged kernel: with more, calls take as much code as merging saves."""
 
 _ELEMENTS = 1 << 40  # more than any tensor has
 _WRITTEN_OUT = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 _OF_VALUES = (*IF_THEN_ELSE, "tirx.address_of", "tirx.likely")
-"""Operators whose operands may be any values."""
+"""Operators whose operands may be arguments."""
 
 _OF_COUNTS = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod, tirx.Div: tirx.Div, tirx.Mod: tirx.Mod}
-"""How what is not negative is divided with fewer instructions."""
+"""Truncating divisions, which take fewer instructions, for divisions of numbers that are not negative."""
 
 _Number = Callable[[tirx.IntImm], tirx.Expr]
 
@@ -83,7 +83,7 @@ def merged_kernels(functions: Mapping[GlobalVar, tirx.PrimFunc], dtype: str) -> 
 
 @dataclass(frozen=True)
 class _Shape:
-    """A function, its integer constants in the order of its text, and its text with ones instead of them."""
+    """A function, its integer constants in the order of its text, and the text with ones in their place."""
 
     function: tirx.PrimFunc
     numbers: Sequence[int]
@@ -103,7 +103,7 @@ class _Shape:
 
 
 def _merged(kernels: Mapping[GlobalVar, _Shape], dtype: str) -> dict[GlobalVar, MergedKernel]:
-    """Kernels of one shape as calls of the first one; none if they are better left alone."""
+    """Returns kernels of one shape as calls of the first one; none if merging does not pay."""
     each = list(zip(*(kernel.numbers for kernel in kernels.values()), strict=True))
     arguments = list(dict.fromkeys(_reduced(values)[1] for values in each if len(set(values)) > 1))
     maximum = int(tirx.max_value(dtype).value)
@@ -138,7 +138,7 @@ def _reduced(values: Sequence[int]) -> tuple[int, tuple[int, ...]]:
 
 
 def _changed(body: tirx.Stmt, number: _Number) -> tirx.Stmt:
-    """Statements with all numbers changed that may be arguments."""
+    """Replaces all numbers in statements that may be arguments."""
 
     def integer(node: tirx.IntImm, _mutator: Any) -> Any:
         return number(node) if str(node.ty.dtype) in ("int32", "int64") else node
@@ -184,7 +184,7 @@ def _changed(body: tirx.Stmt, number: _Number) -> tirx.Stmt:
 
 
 def _without_sizes_of_views(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a flat function that does not say how many elements its operands have: nothing asks for that any more."""
+    """Removes from a flat function the numbers of elements of its operands, which later passes do not use."""
     found: list[tirx.Stmt | TensorLoad] = []
     tvm_ffi.structural_walk(func.body, ((tirx.DeclBuffer, tirx.BufferStore, TensorLoad), found.append))
     shaped = {

@@ -19,7 +19,7 @@ __all__ = ["DynamicStorage", "Storage", "alive_at", "assign_offsets", "stacked",
 
 @dataclass(eq=False)
 class Storage:
-    """Memory that one buffer, or several that were brought together, live in.
+    """Memory that one buffer, or several aliased ones, occupy.
 
     Attributes:
         first, last: the numbers of the steps that it is alive from, and to.
@@ -55,7 +55,7 @@ class DynamicStorage:
 def with_dynamic_offsets(
     storages: Collection[Storage], inside: Collection[DynamicStorage]
 ) -> tuple[DynamicStorage, ...]:
-    """Returns the storages with variables for offsets, if the size of any is open; else none.
+    """Returns the storages with variables for offsets, if the size of any is dynamic; else none.
 
     Args:
         inside: those of the bodies of choices and loops, which come along.
@@ -75,15 +75,18 @@ _ORDERS: Sequence[Callable[[Storage], tuple[int, ...]]] = (
     lambda storage: (-storage.bytes * (storage.last - storage.first), storage.first),
     lambda storage: (storage.first, -storage.bytes),
 )
-"""Orders in which storages are placed: by size (Pisarchyk and Lee, 2020), by size × lifetime, by first use."""
+"""The orders in which storages are assigned: by size (Pisarchyk and Lee, 2020), by size × lifetime, by first use."""
 
 _MAX_TRIES, _MAX_ASSIGNED = 16, 8192
-"""Changes that are tried of each order, each of which moves a storage before the one it lies on; and storages that are
-placed in all tries together."""
+"""The number of changes that are tried for each order, each of which moves a storage before the one that it lies on;
+and the number of storages that are assigned in all tries together.
+"""
 
 
 def assign_offsets(storages: Collection[Storage]) -> int:
-    """Chooses offsets so that storages alive at the same time do not overlap; returns the bytes in all.
+    """Chooses offsets so that storages alive at the same time do not overlap; returns the total bytes.
+
+    Each storage gets the first gap that it fits into. If an order leaves gaps, others are tried.
 
     Each comes into the first gap that it fits into; the order decides. Where one leaves gaps, others are tried.
     """
@@ -100,7 +103,7 @@ def assign_offsets(storages: Collection[Storage]) -> int:
 
 @dataclass(frozen=True)
 class _Placed:
-    """Storages in the order in which they were placed, and where they begin and end."""
+    """Storages in the order in which they were assigned, with their bounds."""
 
     ordered: Sequence[Storage]
     begins: np.ndarray
@@ -108,7 +111,7 @@ class _Placed:
 
     @classmethod
     def of(cls, ordered: Sequence[Storage]) -> _Placed:
-        """Assign each storage to the first gap that the storages before it leave."""
+        """Assigns each storage to the first gap that the storages before it leave."""
         firsts, lasts = (np.array([getattr(s, end) for s in ordered], np.int64) for end in ("first", "last"))
         maximum = sum(abs(aligned(storage.bytes)) for storage in ordered)  # of the greatest dynamic sizes, any number
         begins, ends = np.zeros((2, len(ordered)), np.int64 if maximum < 1 << 63 else object)
@@ -128,7 +131,9 @@ class _Placed:
         return int(self.ends.max(initial=0))
 
     def with_top_earlier(self) -> _Placed:
-        """Placed again, the one that reaches highest before the last of those that are alive with it."""
+        """Returns a new assignment, with the storage that reaches highest before the last of those that are alive with
+        it.
+        """
         top = int(np.argmax(self.ends))
         ordered = list(self.ordered)
         storage = ordered.pop(top)
@@ -138,7 +143,7 @@ class _Placed:
 
 
 def _tries(storages: Collection[Storage]) -> Iterator[_Placed]:
-    """Storages placed in other and other orders."""
+    """Yields assignments in different orders."""
     for order in _ORDERS:
         tried = _Placed.of(sorted(storages, key=order))
         yield tried
@@ -148,7 +153,7 @@ def _tries(storages: Collection[Storage]) -> Iterator[_Placed]:
 
 
 def _neighbours(storage: Storage, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-    """Returns the positions of those that are alive with a storage, by their first and last steps."""
+    """Returns the positions of the storages that are alive together with a storage."""
     return np.flatnonzero((firsts <= storage.last) & (lasts >= storage.first))
 
 
@@ -162,7 +167,7 @@ def alive_at(storages: Collection[Storage]) -> tuple[int, ...]:
 
 
 def stacked(sizes: Iterable[int]) -> tuple[tuple[int, ...], int]:
-    """Offsets of areas of these sizes, one after the other, and their end."""
+    """Returns the offsets of areas of these sizes, one after the other, and their end."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)

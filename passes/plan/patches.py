@@ -33,7 +33,7 @@ from nnefc.support.element_types import element_bytes
 __all__ = ["in_patches"]
 
 _MAX_ADDED = 1 / 3
-"""Arithmetic that is done again, as a share of the network's."""
+"""The largest share of the network's arithmetic that may be computed again."""
 
 _MIN_SAVED = 1 / 8
 """The share of the workspace that computing in parts has to save, to be worth its code."""
@@ -42,20 +42,20 @@ _NEAR = 1.03
 """Workspaces that are larger by this factor at most count as equal: then the smallest arithmetic decides."""
 
 _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 48)
-"""Parts that are tried."""
+"""The numbers of parts that are tried."""
 
 _MAX_STEPS = 64
-"""Steps, at most, that are computed in parts."""
+"""The most steps that are computed in parts."""
 
 _MAX_PLANS = 8
-"""Memory plans that are computed: for the choices whose estimate, from a part in the middle, is best."""
+"""The number of memory plans that are computed: for the choices whose estimate, from a part in the middle, is best."""
 
 _NEARLY = 1.1
 """The factor by which that estimate may exceed the arithmetic: parts at the borders have fewer rows."""
 
 
 def in_patches(program: Program, pool: Pool) -> Program:
-    """Returns the program, its first layers in parts where all sizes are known and that makes the workspace much
+    """Returns the program with its first layers in parts, if all sizes are known and the workspace becomes much
     smaller.
 
     Args:
@@ -109,7 +109,7 @@ class _Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Guess:
-    """An estimate of the memory of steps in parts of so many rows, from a part in the middle.
+    """An estimate of the memory of steps in parts of equal rows, from a part in the middle.
 
     Attributes:
         first, last, rows: as of a :class:`_Plan`.
@@ -145,7 +145,7 @@ def _guesses(
     in_place: Mapping[GlobalVar, InPlace],
     work: Mapping[GlobalVar, int],
 ) -> Iterator[_Guess]:
-    """All choices for the first steps that can be computed by rows."""
+    """Yields all choices for the first steps that can be computed by rows."""
     kernels: dict[GlobalVar, KernelRows | None] = {}
     rows: list[KernelRows] = []
     first = 0
@@ -197,12 +197,12 @@ class _Around:
             self._read |= dict.fromkeys(step.reads, number)
 
     def bytes(self, first: int, last: int) -> int:
-        """Returns the maximum that is in use while none of the steps runs."""
+        """Returns the largest number of bytes in use while none of the steps runs."""
         inside = {self._times.get(id(step)) for step in self._steps[first : last + 1]}
         return max((size for time, size in enumerate(self._alive) if time not in inside), default=0)
 
     def held(self, first: int, last: int) -> int:
-        """Returns what is live while all of them run: results of other steps, and the last result."""
+        """Returns the bytes in use while all of the steps run: results of other steps, and the last result."""
         (result,) = self._steps[last].writes
         before = [buffer for step in self._steps[:first] for buffer in step.writes]
         kept = [result, *(buffer for buffer in before if self._read.get(buffer, 0) >= first)]
@@ -213,8 +213,8 @@ class _Around:
 def _alive_in(
     steps: Sequence[Step], rows: Sequence[KernelRows], part: Sequence[Rows], in_place: Mapping[GlobalVar, InPlace]
 ) -> int:
-    """Returns the maximum bytes in use at one time of what steps compute for a part, but for the last result where it
-    is whole.
+    """Returns the largest number of bytes that steps use at one time for a part, without the last result if that is
+    whole.
     """
     roots: dict[Buffer, Buffer] = {}
     ends: dict[Buffer, int] = {}
@@ -245,7 +245,7 @@ def _alive_in(
 
 
 def _is_closed(program: Program, first: int, last: int, rows: Sequence[KernelRows]) -> bool:
-    """Whether of what steps compute the others read only the last result, and they themselves only rows."""
+    """Whether other steps read only the last result of these steps, and these steps read each other only by rows."""
     made = {step.writes[0]: number for number, step in enumerate(program.steps[first : last + 1])}
     inner = {buffer for buffer, number in made.items() if number < last - first}
     if inner & {*program.outputs, *program.new_states, *program.counts}:
@@ -282,20 +282,20 @@ def _part(program: Program, first: int, last: int, rows: Sequence[KernelRows], o
 def _added(
     steps: Sequence[Step], rows: Sequence[KernelRows], computed: Sequence[float], work: Mapping[GlobalVar, int]
 ) -> float:
-    """Arithmetic that is done again, where so many rows of each step's result are computed in all."""
+    """Returns the arithmetic that is done again if this number of rows of each step is computed in all."""
     shares = (count / kernel.height - 1 for count, kernel in zip(computed, rows, strict=True))
     return sum(max(share, 0.0) * work[step.kernel] for share, step in zip(shares, steps, strict=True))
 
 
 def _size(program: Program, in_place: Mapping[GlobalVar, InPlace], plan: _Plan) -> int:
-    """Returns the workspace without those of kernels."""
+    """Returns the workspace of a program without the workspaces of kernels."""
     changed = _Writer(program, plan).program()
     return plan_memory(changed, in_place, {}).workspace_bytes
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes a program with some of its steps in parts; with their kernels if there is a pool of names for these."""
+    """Writes a program with some of its steps in parts; with their kernels if there is a pool for their names."""
 
     old: Program
     plan: _Plan
@@ -316,7 +316,7 @@ class _Writer:
         return replace(self.old, steps=kept, kernels=kernels, views={**self.old.views, **self._views})
 
     def _steps(self, part: Sequence[Rows]) -> Iterator[Step]:
-        """The calls for one part."""
+        """Returns the calls for one part."""
         first, last = self.plan.first, self.plan.last
         made: dict[Buffer, tuple[Buffer, Rows]] = {}
         for number, step in enumerate(self.old.steps[first : last + 1]):
@@ -349,7 +349,7 @@ class _Writer:
                 yield Step(self._copy(own, result), (own,), (position,), (), step.tensors)
 
     def _from_row(self, buffer: Buffer, row: int) -> Buffer:
-        """Returns a tensor from one of its rows on."""
+        """Returns a tensor from a given row on."""
         if row == 0:
             return buffer
         view = Buffer(MemoryKind.WORKSPACE, buffer.index, buffer.shape, buffer.dtype)
@@ -363,13 +363,13 @@ class _Writer:
         rows: Rows,
         held: Mapping[tirx.Var, int],
     ) -> GlobalVar:
-        """Returns the kernel of a part; one for all that compute the same."""
+        """Returns the kernel of a part; equal parts share it."""
         if self.names is None:
             return GlobalVar("part") if held else gv
         return self._one_of(gv, kernel.part(rows, held), self.names)
 
     def _copy(self, source: Buffer, target: Buffer) -> GlobalVar:
-        """Returns the kernel that writes a part between the other rows of its tensor."""
+        """Returns the kernel that writes a part into its tensor."""
         if self.names is None:
             return GlobalVar("copy")
         return self._one_of(GlobalVar("copy"), write_rows(source.shape, target.shape, source.dtype), self.names)
@@ -387,13 +387,15 @@ class _Writer:
 
 
 def _temporary(buffer: Buffer, rows: Rows) -> Buffer:
-    """Some rows of a tensor."""
+    """Returns a buffer for some rows of a tensor."""
     shape = (*buffer.shape[:ROWS], rows[1] - rows[0], *buffer.shape[ROWS + 1 :])
     return Buffer(MemoryKind.WORKSPACE, buffer.index, shape, buffer.dtype)
 
 
 def _is_written_there(result: Buffer) -> bool:
-    """Whether rows of the last result are together in it, so that they are computed where they belong."""
+    """Whether the rows of the last result are contiguous in it, so that a part can be computed in its final
+    location.
+    """
     return math.prod(map(int, result.shape[:ROWS])) == 1
 
 

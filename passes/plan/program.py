@@ -58,7 +58,7 @@ class MemoryKind(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A dense row-major tensor between two kernels, or at the border of the network.
+    """A dense row-major tensor between two kernels, or at the boundary of the network.
 
     `index` counts the inputs, the states or the constants; for the workspace it is a running number.
     """
@@ -70,7 +70,7 @@ class Buffer:
 
     @property
     def bytes(self) -> Dimension:
-        """Size; booleans and narrow integers take a byte each."""
+        """The size in bytes; booleans and narrow integers take a byte each."""
         return element_count(self.shape) * element_bytes(self.dtype)
 
 
@@ -92,7 +92,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class IfStep:
-    """Runs `then` if the first of `reads` holds, else `other`; the further ones are inputs of the first, then of the
+    """Runs `then` if the first of `reads` holds, else `other`; further `reads` are inputs of the first, then of the
     second. `writes` are the outputs of both.
     """
 
@@ -109,7 +109,7 @@ class IfStep:
 
 @dataclass(frozen=True, eq=False)
 class LoopStep:
-    """Runs `body` as `loop` says, whose operands and results are `reads` and `writes`."""
+    """Runs `body` as `loop` specifies; its operands and results are `reads` and `writes`."""
 
     loop: Loop
     body: Program
@@ -123,7 +123,7 @@ class LoopStep:
 
     @property
     def first_state(self) -> int:
-        """The position among `reads` of the first state's value before the loop."""
+        """The index among `reads` of the first state's value before the loop."""
         return len(self.reads) - len(self.loop.reversed_inputs) - len(self.body.states)
 
 
@@ -148,12 +148,12 @@ class Program:
 
     @property
     def limits(self) -> dict[tirx.Var, Dimension]:
-        """Returns the max of data-dependent sizes, where there is one; in bodies too."""
+        """Returns the upper bounds of data-dependent sizes that have one; in bodies too."""
         return {count.var: count.limit for _, count in all_data_dependent_sizes(self) if count.limit is not None}
 
     @property
     def parts(self) -> dict[tirx.Var, int]:
-        """The part of the workspace that waits for each size without a limit, from 1 on in the order of the steps."""
+        """The part of the workspace that waits for each unbounded size, from 1 on in the order of the steps."""
         return {
             count.var: part
             for part, count in enumerate((c for _, c in all_data_dependent_sizes(self) if c.limit is None), 1)
@@ -161,13 +161,13 @@ class Program:
 
     @property
     def borders(self) -> tuple[Buffer, ...]:
-        """Returns what is given before the first step."""
+        """Returns the buffers that are given before the first step."""
         return (*self.inputs, *self.states)
 
     @property
     def is_straight(self) -> bool:
-        """Whether the same kernels run, on the same sizes, whatever they compute: no choices, no counts, loops whose
-        trip count is known.
+        """Whether the same kernels run on the same sizes for all inputs: no branches, no data-dependent sizes, and
+        loops with known trip counts.
         """
         if self.counts:
             return False
@@ -181,7 +181,7 @@ class Program:
 
 
 def kernel_stages(program: Program) -> Iterator[Step]:
-    """The calls of kernels, in bodies too."""
+    """Yields the calls of kernels, in bodies too."""
     for step in program.steps:
         if isinstance(step, Step):
             yield step
@@ -191,8 +191,9 @@ def kernel_stages(program: Program) -> Iterator[Step]:
 
 
 def element_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]]:
-    """Return the smallest and the greatest element of integer operands that are constants in all calls, by kernel and
-    position."""
+    """Returns the smallest and the largest element of integer operands that are constants in all calls, by kernel and
+    position.
+    """
     found: dict[tvm.ir.GlobalVar, dict[int, tuple[int, int]]] = {}
     for step in kernel_stages(program):
         own = {}
@@ -211,7 +212,7 @@ def element_ranges(program: Program) -> dict[tvm.ir.GlobalVar, dict[int, tuple[i
 
 
 def all_data_dependent_sizes(program: Program) -> Iterator[tuple[Buffer, DataDependentSize]]:
-    """The data-dependent sizes, with the buffers that have them, in the order in which they become known."""
+    """Returns the data-dependent sizes, with the buffers that hold them, in the order in which they become known."""
 
     def of(buffers: Iterable[Buffer]) -> Iterator[tuple[Buffer, DataDependentSize]]:
         return ((buffer, count) for buffer in buffers for count in program.counts.get(buffer, ()))
@@ -227,7 +228,7 @@ def all_data_dependent_sizes(program: Program) -> Iterator[tuple[Buffer, DataDep
 
 
 def called_with_elements(program: Program, alignment: int) -> Iterator[tvm.ir.GlobalVar]:
-    """Kernels in bodies of loops, of whose elements some do not begin at multiples of `alignment` bytes."""
+    """Returns the kernels in bodies of loops that get elements which do not begin at multiples of `alignment` bytes."""
     for step in program.steps:
         if isinstance(step, Step):
             continue
@@ -238,13 +239,13 @@ def called_with_elements(program: Program, alignment: int) -> Iterator[tvm.ir.Gl
 
 
 def _elements(step: LoopStep) -> tuple[Buffer, ...]:
-    """Returns the operands and results of a loop's body that are elements of what the loop takes and makes."""
+    """Returns the operands and results of a loop's body that are elements of scanned or stacked tensors."""
     scanned = len(step.loop.reversed_inputs)
     return (*step.body.inputs[len(step.body.inputs) - scanned :], *step.body.outputs)
 
 
 def program_of(network: Network, earlier: Pool | None = None) -> Program:
-    """Reads the steps off a module whose `main` only calls kernels, choices and loops.
+    """Lists the steps of a module whose `main` only calls kernels, branches and loops.
 
     Args:
         earlier: constants and names of kernels of other programs in the same library.
@@ -258,7 +259,7 @@ def program_of(network: Network, earlier: Pool | None = None) -> Program:
 
 
 def _data_dependent_before(program: Program) -> tuple[Step | IfStep | LoopStep, ...]:
-    """Returns the steps, in an order in which each comes after those that compute sizes that it needs."""
+    """Returns the steps reordered, so that each comes after those that compute its sizes."""
     writers: dict[Buffer, int] = {buffer: i for i, step in enumerate(program.steps) for buffer in step.writes}
     found = ((buffer, count) for buffer, counts in program.counts.items() for count in counts)
     counters = {count.var: writers[buffer] for buffer, count in found if buffer in writers}
@@ -294,9 +295,7 @@ def size_variables(step: Step | IfStep | LoopStep) -> Iterator[tirx.Var]:
 
 
 def interface_of(network: Network) -> Program:
-    """Returns a program without steps, whose inputs, states and outputs are those of a network that no pass has
-    changed.
-    """
+    """Returns a program without steps that has the inputs, states and outputs of a network before its passes."""
     main, count = network.module["main"], len(network.outputs)
     params = [_border(MemoryKind.INPUT, index, param) for index, param in enumerate(main.params)]
     outputs = [
@@ -314,7 +313,7 @@ _COMPARED_BYTES = 1 << 20  # at once: NumPy makes an array of what it finds
 
 
 def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays of bytes of one length are equal."""
+    """Whether two byte arrays of the same length are equal."""
     if one.ctypes.data == other.ctypes.data:
         return True
     starts = range(0, len(one), _COMPARED_BYTES)
@@ -322,7 +321,7 @@ def _same_bytes(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 class Pool:
-    """Constants and kernels of a program and of all its bodies: equal ones are there once."""
+    """The constants and kernels of a program and of all its bodies, without duplicates."""
 
     def __init__(self) -> None:
         self.constants: list[np.ndarray] = []
@@ -332,7 +331,9 @@ class Pool:
         self._names: set[str] = set()
 
     def following(self) -> Pool:
-        """Continues with a further program in the same library: shares constants; kernels have their own names."""
+        """Returns the pool of a further program in the same library: it shares constants; kernels have their
+        own names.
+        """
         made = Pool()
         made.constants, made._constants_like, made._names = self.constants, self._constants_like, self._names
         return made
@@ -353,7 +354,7 @@ class Pool:
         return buffer
 
     def add(self, module: tvm.IRModule) -> dict[tvm.ir.GlobalVar, _CalledKernel]:
-        """Takes in the kernels of a module; returns what is called for each."""
+        """Adds the kernels of a module, and returns the kernel that is called for each."""
         return {gv: self._kernel(gv, f) for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc)}
 
     def _kernel(self, var: tvm.ir.GlobalVar, given: tirx.PrimFunc) -> _CalledKernel:
@@ -373,7 +374,7 @@ class Pool:
         return own, sizes
 
     def free_name(self, names: Iterable[str]) -> str:
-        """Returns the first of these names that no kernel in the library has; one has it from now on."""
+        """Reserves and returns the first of these names that no kernel in the library has."""
         free = next(name for name in names if name not in self._names)
         self._names.add(free)
         return free
@@ -383,9 +384,7 @@ _CalledKernel = tuple[tvm.ir.GlobalVar, SizeArguments]
 
 
 def _nameless(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a kernel without what does not count where two are compared: its symbol, and what its sizes are
-    called.
-    """
+    """Returns a kernel for comparison, without its symbol and the names of its sizes."""
     func, sizes = func.without_attr("global_symbol"), dynamic_sizes_of(func)
     if not sizes:
         return func

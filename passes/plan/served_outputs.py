@@ -16,7 +16,7 @@ __all__ = ["ServedOutputs", "always", "memory_users", "served_outputs"]
 
 
 def always(outputs: int) -> int:
-    """Returns the set of steps that every run needs, of a network with so many outputs."""
+    """Returns the set of steps that every run needs, for a network with this number of outputs."""
     return 1 << outputs
 
 

@@ -29,7 +29,7 @@ from nnefc.symbolic.dims import Dimension, bounds, dimension, expression, minimu
 __all__ = ["SizeArguments", "pass_sizes_as_arguments"]
 
 SizeArguments = tuple[tuple[tirx.Var, Dimension], ...]
-"""The sizes that a kernel is written with, and what each is in a call, in the network's dynamic dimensions."""
+"""The sizes that a kernel is written with, and the value of each in a call, in the network's dynamic dimensions."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class _Quotient:
         return dimension(tirx.floordiv(self.var + int64(self.added), int64(self.divisor)))
 
     def by(self, other: _Quotient, size: tirx.Expr) -> tirx.Expr:
-        """Returns the same, where `other`, whose divisor is a common one, is called `size`."""
+        """Returns the quotient in terms of `size`, which stands for `other`, whose divisor is a common one."""
         added, divisor = (self.added - other.added) // other.divisor, self.divisor // other.divisor
         dividend = size + int64(added) if added > 0 else size - int64(-added) if added < 0 else size
         return tirx.floordiv(dividend, int64(divisor)) if divisor > 1 else dividend
@@ -57,8 +57,7 @@ class _Quotient:
 
 
 def pass_sizes_as_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArguments]:
-    """Returns a kernel that is written with the network's dynamic dimensions, with sizes of its own; and what these
-    stand for."""
+    """Returns a kernel rewritten from the network's dynamic dimensions to sizes of its own, and the values of these."""
     dynamic_dimensions = dynamic_sizes_of(func)
     if not dynamic_dimensions:
         return func, ()
@@ -90,7 +89,7 @@ def pass_sizes_as_arguments(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, SizeArg
 
 
 def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, _Quotient]:
-    """Return, for each variable that a kernel uses in quotients only, a quotient from which all of them follow."""
+    """Returns, for each variable that a kernel uses in quotients only, a quotient from which all of them follow."""
     found: dict[tirx.Var, list[_Quotient]] = {var: [] for var in variables}
     uses = dict.fromkeys(variables, 0)
     taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
@@ -120,7 +119,9 @@ def _common_quotients(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Map
 
 
 def _as_size(func: tirx.PrimFunc, quotient: _Quotient, taken: int) -> _Quotient:
-    """Returns a quotient less what a kernel takes from it if that may stand for a size, else one that is a size."""
+    """Returns a quotient less the number that a kernel subtracts from it, if that may stand for a size, else one that
+    is a size.
+    """
     lower = quotient.less(taken)
     if bounds(lower.value)[0] >= 0:
         return lower
@@ -130,9 +131,7 @@ def _as_size(func: tirx.PrimFunc, quotient: _Quotient, taken: int) -> _Quotient:
 
 
 def _taken_always(func: tirx.PrimFunc, variables: Sequence[tirx.Var]) -> Mapping[tirx.Var, int]:
-    """Returns the variables that a number is taken from wherever a kernel uses them, and the largest of these
-    numbers.
-    """
+    """Returns the variables from which a kernel always subtracts a number, and the largest of these numbers."""
     uses = dict.fromkeys(variables, 0)
     taken: dict[tirx.Var, list[int]] = {var: [] for var in variables}
 
@@ -160,7 +159,7 @@ def _may_stand(func: tirx.PrimFunc, var: tirx.Var, first: int) -> bool:
     below = named(str(var.name), minimum(dimension(var), first - 1))
 
     def maximum(tensor: tirx.Var) -> int:
-        """Returns the max of the tensor's smallest dimension."""
+        """Returns the upper bound of the tensor's smallest dimension."""
         return min((bounds(substituted(dimension(size), {var: below}))[1] for size in tensor.shape), default=1)
 
     results = _written(func)
@@ -180,14 +179,14 @@ def _written(func: tirx.PrimFunc) -> list[tirx.Var]:
 
 
 def _common(quotients: Sequence[_Quotient]) -> _Quotient:
-    """Return the quotient with the greatest divisor from which all of these can be computed."""
+    """Returns the quotient with the greatest divisor from which all of these can be computed."""
     first = quotients[0]
     numbers = {number for q in quotients for number in (q.divisor, q.added - first.added)}
     return _Quotient(first.var, first.added, math.gcd(*numbers))
 
 
 def _without_steps_back(node: tirx.Add | tirx.Sub) -> tirx.Expr:
-    """`s + 2 - 2` as `s`, `s + 2 - 1` and `s - 1 + 2` as `s + 1`."""
+    """Simplifies `s + 2 - 2` to `s`, `s + 2 - 1` and `s - 1 + 2` to `s + 1`."""
     if str(node.expr_ty().dtype) != "int64":
         return node
     match node.a, node.b:

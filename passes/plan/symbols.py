@@ -12,7 +12,7 @@ ENTRY = "nnefc_network"
 SIZES = "nnefc_network_sizes"
 
 _LONGEST = 60
-"""Characters of a kernel's name in a symbol."""
+"""The most characters of a kernel's name in a symbol."""
 
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
 
@@ -36,5 +36,5 @@ def symbol_of_content(name: str, content: str) -> str:
 
 
 def exported(func: tirx.PrimFunc, symbol: str) -> tirx.PrimFunc:
-    """`func` under a symbol that other objects of the library can call as a C function."""
+    """Returns `func` under a symbol that other objects of the library can call as a C function."""
     return func.with_attrs({"global_symbol": symbol, "calling_conv": _C_CALLING_CONVENTION})

@@ -47,7 +47,7 @@ class Axis:
 
     @property
     def is_reduced(self) -> bool:
-        """Whether it is summed over, or searched for a maximum, …"""
+        """Whether it is reduced over, by a sum, a maximum, …"""
         return bool(self.kind == tirx.IterVar.CommReduce)
 
 
@@ -103,7 +103,7 @@ class ScheduleBlock:
 
     @property
     def is_reduction(self) -> bool:
-        """Whether it sums up, or takes a maximum, …"""
+        """Whether it reduces: sums up, takes a maximum, …"""
         return bool(self.reduced)
 
     @property
@@ -118,7 +118,7 @@ class ScheduleBlock:
 
     @property
     def iterations(self) -> Size:
-        """Returns its iterations: elements, times the elements of each sum."""
+        """Returns its trip count: elements, times the terms of each reduction."""
         return math.prod(self.sizes)
 
     @property
@@ -128,7 +128,7 @@ class ScheduleBlock:
 
     @cached_property
     def periods(self) -> dict[int, int]:
-        """The axes along which it has a formula for each position of a tile, and how many positions there are."""
+        """The axes along which it has a formula for each position of a tile, with the number of positions."""
         periods = enumerate(map(int, self.node.annotations.get(PERIODS, ())))
         return {axis: period for axis, period in periods if period > 1}
 
@@ -149,12 +149,12 @@ class ScheduleBlock:
 
     @cached_property
     def work(self) -> int:
-        """Instructions for an element of its one expression, very roughly."""
+        """Estimates the instructions for an element of its expression, roughly."""
         return work_of(self.value)
 
     @cached_property
     def contraction(self) -> Contraction | None:
-        """The roles of its axes, if it is a sum of products of two tensors."""
+        """Returns the roles of its axes, if it is a sum of products of two tensors."""
         return _contraction_of(self)
 
     def read_of(self, tensor: tirx.Var) -> TensorRegion | None:
@@ -173,7 +173,7 @@ class KernelAnalysis:
         return schedule_of(self.func)
 
     def schedule(self) -> s_tir.Schedule:
-        """Returns a schedule of the kernel, to be changed at will; it has its steps under their names."""
+        """Returns a new schedule of the kernel, which the caller may change; its blocks have the names of the steps."""
         return self._schedule.copy()
 
     @cached_property
@@ -220,8 +220,8 @@ def steps_of(sch: s_tir.Schedule) -> tuple[ScheduleBlock, ...]:
 
 
 def _blocks_in_order(func: tirx.PrimFunc) -> tuple[ScheduleBlock, ...]:
-    """Returns the steps of a kernel without a schedule, for which TVM would prove much; none where they are not one by
-    one.
+    """Returns the steps of an unscheduled kernel, for which TVM would need many proofs; none if its blocks do not
+    follow each other.
     """
     root = func.body.block
     if root.name_hint != "root":
@@ -309,7 +309,7 @@ def _positions(flags: Iterable[bool]) -> tuple[int, ...]:
 
 
 def _factor_loads(step: ScheduleBlock, value: tirx.Expr) -> list[Sequence[TensorLoad]]:
-    """Returns what the two factors of a sum of products read; other lists for other computations."""
+    """Returns the loads of the two factors of a sum of products; other lists for other computations."""
     if isinstance(value, tirx.Add) and is_quad_pair(value.b):
         loads = [_loads(step, operand) for operand in quad_operands(value.b)]
         return [[load for part in loads[side::2] for load in part] for side in (0, 1)]
@@ -317,9 +317,7 @@ def _factor_loads(step: ScheduleBlock, value: tirx.Expr) -> list[Sequence[Tensor
 
 
 def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
-    """Returns the factors of `sum + a * b`, or of a dot product of narrow numbers added to a sum; none of anything
-    else.
-    """
+    """Returns the factors of `sum + a * b`, or of a dot product that is added to a sum; none for other expressions."""
     if not isinstance(value, tirx.Add):
         return ()
     term = value.b.a if isinstance(value.b, tirx.Add) else value.b  # without what a zero point adds
@@ -331,7 +329,9 @@ def _factors(value: tirx.Expr) -> Sequence[tirx.Expr]:
 
 
 def _loads(step: ScheduleBlock, factor: tirx.Expr) -> Sequence[TensorLoad]:
-    """What a factor reads: one element, or of one that is dequantized in the sum its scale besides; else nothing."""
+    """Returns the loads of a factor: one element, with its scale if it is dequantized in the sum; none for other
+    factors.
+    """
     stored = _stored(factor)
     if isinstance(stored, TensorLoad):
         return [stored]

@@ -23,8 +23,8 @@ __all__ = ["arithmetic_formula", "arithmetic_of"]
 
 
 def arithmetic_of(kernel: tirx.PrimFunc) -> int:
-    """Additions, multiplications and other operations of one call, of a kernel without a schedule; 0 where they depend
-    on sizes known at run time, and of kernels written in vectors, which move data only.
+    """Counts the additions, multiplications and other operations in one call of an unscheduled kernel; 0 where they
+    depend on dynamic sizes, and for kernels written in vectors, which only move data.
 
     Of a dot product each term counts, with its addition.
     """
@@ -80,13 +80,12 @@ def _terms(
 
 
 def _expanded(body: tirx.Stmt) -> tirx.Stmt:
-    """Returns a body whose operations TVM adds up as this module does."""
+    """Returns a body in which TVM counts operations as this module does."""
     return tvm_ffi.structural_map(body, [(Call, _term_by_term), (tirx.Mul, _without_sign)])
 
 
 def _without_sign(product: tirx.Mul) -> tirx.Expr:
-    """Of an element with the other sign the element, which takes no operation: see
-    `passes/legalize/ieee_differences.py`."""
+    """Replaces a product with -1 by its operand: it takes no operation, see `passes/legalize/ieee_differences.py`."""
     return product.a if is_number(product.b, -1) else product
 
 

@@ -23,16 +23,14 @@ __all__ = ["VectorMachine", "fill_border"]
 
 
 class VectorMachine(Protocol):
-    """The interface that all targets implement."""
+    """The vector length of a target."""
 
     def lanes(self, dtype: str) -> int:
-        """Elements of `dtype` in what is loaded at once."""
+        """Returns the elements of `dtype` that are loaded at once."""
 
 
 def fill_border(sch: s_tir.Schedule, target: VectorMachine) -> tirx.PrimFunc:
-    """Returns the scheduled function; if a step of it is one that writes what is inside, with the border
-    filled before.
-    """
+    """Returns the scheduled function; if one of its steps writes only the interior, the border is filled first."""
     func = sch.mod["main"]
     for block in root_blocks(sch):
         node = sch.get(block)
@@ -62,7 +60,7 @@ def _extent(axis: tirx.IterVar, body: tirx.Stmt) -> Size:
 
 
 def _after(stmts: Sequence[tirx.Stmt], func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """`func` with these statements before its own."""
+    """Returns `func` with these statements before its own."""
     realize = func.body
     root = realize.block
     block = with_fields(root, body=tirx.SeqStmt([*stmts, root.body]))
@@ -75,7 +73,7 @@ _Side: TypeAlias = tuple[Size, Size]
 
 
 def _filled(buffer: tirx.Var, inside: Sequence[_Side], value: int, lanes: int) -> list[tirx.Stmt]:
-    """Loops over the boxes that are left of a tensor around what is inside; they do not overlap."""
+    """Fills the boxes of a tensor that surround the interior; they do not overlap."""
     shape = sizes_of(buffer)
     whole = [(0, size) for size in shape]
     stmts = []
@@ -88,7 +86,7 @@ def _filled(buffer: tirx.Var, inside: Sequence[_Side], value: int, lanes: int) -
 
 
 def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tirx.Stmt:
-    """`value` into a box, given as first and end of each dimension."""
+    """Writes `value` into a box, given by the first index and the end of each dimension."""
     sizes = [stop - start for start, stop in box]
     lanes = vector_lanes(sizes[-1], lanes)
     while sizes[-1] % lanes != 0:  # as blocks of bytes may be shorter than a vector
@@ -104,12 +102,13 @@ def _fill(buffer: tirx.Var, box: Sequence[_Side], value: int, lanes: int) -> tir
 
 
 _Loops: TypeAlias = tuple[list[tirx.Var], Sequence[Size], list[tirx.Expr]]
-"""Loops, their trip counts, and where in a box their iteration is."""
+"""Loops, their trip counts, and the index in a box of an iteration."""
 
 
 def _joined(sizes: Sequence[Size]) -> _Loops:
-    """One loop, which computes where it is: of several inside each other, LLVM writes out the iterations of the inner
-    ones, and takes longer for the border than for what is inside."""
+    """Returns one loop over a box, which computes its indices: LLVM would unroll the inner loops of a nest, and take
+    longer for the border than for the interior.
+    """
     loop = tirx.Var("b", "int64")
     positions: list[tirx.Expr] = []
     inner: Size = 1  # iterations of the loop for a step along the present axis
@@ -120,6 +119,6 @@ def _joined(sizes: Sequence[Size]) -> _Loops:
 
 
 def _nested(sizes: Sequence[Size]) -> _Loops:
-    """Returns a loop for each dimension: by dynamic sizes it takes long to divide, and LLVM writes out nothing."""
+    """Returns a loop for each dimension: dividing by dynamic sizes takes long, and LLVM does not unroll such loops."""
     loops = [tirx.Var(f"b{axis}", "int64") for axis in range(len(sizes))]
     return loops, sizes, list(loops)

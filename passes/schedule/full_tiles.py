@@ -38,7 +38,7 @@ def in_full_tiles(
     tile: int,
     remainders: Sequence[int] | None = None,
 ) -> s_tir.Schedule | None:
-    """Returns the kernel with a step computed in full tiles along an axis of dynamic size, as a new schedule.
+    """Returns a new schedule of the kernel in which a step is computed in full tiles along a dynamic axis.
 
     Args:
         sch: without changed loops; all steps after `name` are element-wise.
@@ -87,7 +87,7 @@ def in_full_tiles(
 
 
 def goes_to_the_end(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> bool:
-    """Whether what is in a loop is compared, along it, with the end of an axis whose last tile becomes smaller ones."""
+    """Whether a loop's body compares the index with the end of an axis whose last tile is peeled."""
     ends = {axis.end for axis in tiled_axes(sch.mod["main"]) if axis.remainders}
     stmt = sch.get(loop)
     realized: list[s_tir.SBlockRealize] = []
@@ -103,7 +103,7 @@ def goes_to_the_end(sch: s_tir.Schedule, loop: s_tir.schedule.LoopRV) -> bool:
 
 
 def rows_in_full_vectors(sch: s_tir.Schedule, rank: int, lanes: int) -> s_tir.Schedule | None:
-    """Returns the kernel with all steps in full vectors along rows of dynamic length, as a new schedule.
+    """Returns a new schedule of the kernel with all steps in full vectors along rows of dynamic length.
 
         for r in w: s = max(s, x[r])              for r in 16 q: s = max(s, x[r] if r < e else smallest)
         for r in w: y[r] = exp(x[r] - s)    →     for r in 16 q: if r < e: y[r] = exp(x[r] - s)
@@ -156,7 +156,7 @@ def _with_steps(func: tirx.PrimFunc, steps: Sequence[tirx.Stmt]) -> tirx.PrimFun
 
 
 def _with_size(func: tirx.PrimFunc, tensor: tirx.Var, dim: int, size: tirx.Expr) -> tirx.PrimFunc:
-    """Returns the kernel with another size of a dimension of one of its own tensors."""
+    """Returns the kernel with another size for a dimension of one of its own tensors."""
     shape = [size if n == dim else expression(other) for n, other in enumerate(sizes_of(tensor))]
     grown = tirx.decl_buffer(shape, str(tensor.dtype), tensor.name, layout=None)
     return tvm_ffi.structural_map(func, (tirx.Var, lambda var: grown if var.same_as(tensor) else var))
@@ -167,7 +167,7 @@ def _positions(steps: Sequence[ScheduleBlock], readers: Mapping[str, int | None]
 
 
 def _axis_of_reads(step: ScheduleBlock, tensor: tirx.Var, dims: Sequence[int]) -> int | None:
-    """Returns the axis of an element-wise step along which it reads a tensor, if that is what each read's index is."""
+    """Returns the axis of an element-wise step along which it reads a tensor, if all its reads have that index."""
     if step.is_reduction or len(dims) != 1:
         return None
     indices = [load.indices[dims[0]] for load in step.loads if load.source.same_as(tensor)]
@@ -189,7 +189,7 @@ def _with_extent(stmt: tirx.Stmt, extent: tirx.Expr, axis: int, change: _Change)
 
 
 def _limited(step: ScheduleBlock, end: tirx.Expr) -> _Change | None:
-    """Reduces what is before the end; None for reductions whose first value is not known."""
+    """Reduces only elements before the end; None for reductions whose initial value is unknown."""
     reducer = reducer_of(step.node)
     if reducer is None or len(reducer.elements) != 1:
         return None
@@ -207,5 +207,5 @@ def _unchanged(body: tirx.Stmt) -> tirx.Stmt:
 
 
 def _guarded(var: tirx.Var, end: tirx.Expr) -> _Change:
-    """Does nothing beyond the end."""
+    """Executes a statement only for indices before the end."""
     return lambda body: tirx.IfThenElse(var < end, body, None)

@@ -29,8 +29,7 @@ __all__ = ["fuse_row_axes"]
 def fuse_row_axes(
     kernel: KernelAnalysis, product: ScheduleBlock, of_known_sizes: bool = False
 ) -> KernelAnalysis | None:
-    """Returns a kernel of one product with the last two axes of its rows joined, if one of them is open and others
-    follow.
+    """Returns a kernel of one product with the last two axes of its rows fused, if one is dynamic and others follow.
 
     Args:
         of_known_sizes: whether they are joined also if none of them is open.
@@ -74,7 +73,7 @@ class _Joining:
     moved: set[tirx.Var] = field(default_factory=set)
 
     def start(self, step: ScheduleBlock, axis: int) -> bool:
-        """Fuses two axes of a step, and all that it reads or writes along them."""
+        """Fuses two axes of a step, and the dimensions of tensors that it reads or writes along them."""
         if PERIODS in step.node.annotations or step.sizes[axis : axis + 2] != self.sizes:
             return False
         self.axes[step.name] = axis
@@ -113,7 +112,7 @@ class _Joining:
         return all(self._axis(step, r) == self.axes.get(step.name, -1) for step, r in accesses if r.source in self.dims)
 
     def _axis(self, step: ScheduleBlock, region: TensorRegion) -> int:
-        """Returns the axis of a step along which it goes through the first of two dimensions; -1 if there is none."""
+        """Returns the axis of a step that indexes the first of two fused dimensions; -1 if there is none."""
         first = _without_unit_axes(region.region[self.dims[region.source]].min, step)
         return next((n for n, axis in enumerate(step.axes[:-1]) if axis.var.same_as(first)), -1)
 
@@ -142,7 +141,7 @@ class _Joining:
         )
 
     def _tensor(self, tensor: tirx.Var, dim: int) -> tirx.Var:
-        """Returns a tensor with one dimension instead of two."""
+        """Returns a tensor with the two dimensions fused."""
         shape = [expression(size) for size in self._one(sizes_of(tensor), dim)]
         return tirx.decl_buffer(shape, str(tensor.dtype), tensor.name, layout=None)
 
@@ -151,7 +150,7 @@ class _Joining:
         return [*elements[:dim], height * width, *elements[dim + 2 :]]
 
     def _step(self, stmt: tirx.Stmt, step: ScheduleBlock, tensors: Mapping[tirx.Var, tirx.Var]) -> tirx.Stmt | None:
-        """Returns a block with one axis instead of two; None if something but indices depends on them."""
+        """Returns a block with the two axes fused; None if anything but indices depends on them."""
         position = self.axes[step.name]
         loops = perfect_nest(stmt)
         stmt = loops[-1].body

@@ -44,7 +44,7 @@ class InPlace:
 
 
 def in_place_of(kernel: KernelAnalysis) -> InPlace:
-    """Returns what a kernel allows; its last parameters are its results."""
+    """Returns the in-place updates that a kernel allows; its last parameters are its results."""
     func = kernel.func
     if func.attrs and CONCATENATION in func.attrs:
         return InPlace(concatenation=True)
@@ -60,7 +60,7 @@ def in_place_of(kernel: KernelAnalysis) -> InPlace:
 
 
 def _copies(kernel: KernelAnalysis) -> Sequence[tirx.PrimFunc]:
-    """Returns the kernel as functions of one step each, where each reads what the one before it makes."""
+    """Returns the kernel as functions of one step each, where each reads the result of the one before it."""
     func, steps = kernel.func, kernel.steps
     body = func.body.block.body
     statements = body.seq[:] if isinstance(body, tirx.SeqStmt) else [body]
@@ -82,7 +82,7 @@ def _copies(kernel: KernelAnalysis) -> Sequence[tirx.PrimFunc]:
 
 
 def _is_reshape(func: tirx.PrimFunc) -> bool:
-    """Whether each element is copied to the same position; not where TVM fails to divide sizes that are open."""
+    """Whether each element is copied to the same flat index; False where TVM cannot divide dynamic sizes."""
     try:
         return bool(relax.analysis.has_reshape_pattern(func))
     except tvm.error.InternalError:
@@ -94,7 +94,9 @@ def _same_type(left: tirx.Var, right: tirx.Var) -> bool:
 
 
 def _same_size(left: tirx.Var, right: tirx.Var) -> bool:
-    """Whether two tensors have as many elements, of the same type; what TVM calls a reshape may also write a part."""
+    """Whether two tensors have the same number of elements and the same type: TVM also calls it a reshape if only a
+    part is written.
+    """
     return _same_type(left, right) and elements_of(left) == elements_of(right)
 
 
@@ -127,8 +129,8 @@ def _is_staged(
     result: tirx.Var,
     direct: set[str],
 ) -> bool:
-    """Whether one step alone reads `operand`, copies it in parts, and each part matters to the same part of `result`
-    only: see `STAGED`.
+    """Whether one step alone reads `operand` and copies it in parts, each of which only affects the same part of
+    `result`: see `STAGED`.
     """
     if len(copies) != 1 or STAGED not in copies[0].node.annotations:
         return False
@@ -147,7 +149,8 @@ def _is_staged(
 def _element_wise_tail(
     steps: Sequence[ScheduleBlock], readers: Mapping[tirx.Var, Sequence[ScheduleBlock]], result: tirx.Var
 ) -> set[str]:
-    """Names of the steps whose elements matter to the same elements of `result` only, through such steps only.
+    """Returns the names of the steps whose elements only affect the same elements of `result`, through such
+    steps only.
 
     Every other consumer that reads such a step's tensor forbids it: a schedule may compute the step again where that
     reader is.
@@ -164,7 +167,7 @@ def _element_wise_tail(
 
 
 def _read_by_own_elements(readers: Sequence[ScheduleBlock], tensor: tirx.Var, direct: set[str]) -> bool:
-    """Whether steps of `direct` alone read `tensor`, each of their elements the same element of it."""
+    """Whether only steps of `direct` read `tensor`, each for an element the same element of it."""
     return bool(readers) and all(step.name in direct and _reads_own_element(step, tensor) for step in readers)
 
 

@@ -33,7 +33,7 @@ def _has_blocks(stmt: tirx.Stmt) -> bool:
 
 
 def nest_of(stmt: tirx.Stmt) -> list[tirx.For]:
-    """Returns the loops of a statement that have nothing but the next one inside."""
+    """Returns the perfectly nested loops at the top of a statement."""
     nest = []
     while isinstance(stmt, tirx.For) and is_number(stmt.min, 0) and is_size(stmt.extent):
         nest.append(stmt)

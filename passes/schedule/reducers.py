@@ -39,13 +39,13 @@ class Reducer:
     elements: tuple[tirx.Expr, ...]
 
     def joined(self, left: Sequence[tirx.Expr], right: Sequence[tirx.Expr]) -> list[tirx.Expr]:
-        """Two partial results as one."""
+        """Combines two partial results."""
         values = dict(zip((*self.left, *self.right), (*left, *right), strict=True))
         return [substituted(expr, values) for expr in self.combined]
 
 
 def register_reducer(node: s_tir.SBlock) -> None:
-    """Registers with TVM the reduction of a block, if how it combines can be read off; simple sums it knows anyhow."""
+    """Registers the reduction of a block with TVM, if its combiner can be derived; TVM knows simple sums."""
     reducer = reducer_of(node)
     if reducer is None:
         return
@@ -63,7 +63,7 @@ _NUMBERS = itertools.count()
 
 def _register(reducer: Reducer) -> None:
     def is_of_others(values: Sequence[tirx.Expr]) -> bool:
-        """TVM asks about reductions of all types."""
+        """Whether values have other types than the reducer's: TVM asks about reductions of all types."""
         return any(value.ty != own.ty for value, own in zip(values, reducer.left, strict=True))
 
     def combine(left: Sequence[tirx.Expr], right: Sequence[tirx.Expr]) -> list[tirx.Expr]:
@@ -114,7 +114,7 @@ def _stores(stmt: tirx.Stmt | None) -> Mapping[tirx.Var, tuple[tirx.Expr, list[t
 
 
 def _element(value: tirx.Expr, result: tirx.Expr) -> tirx.Expr | None:
-    """Returns what an update combines the previous result with."""
+    """Returns the value that an update combines with the previous result."""
     match value:
         case tirx.Select():
             sides = value.true_value, value.false_value
@@ -127,6 +127,6 @@ def _element(value: tirx.Expr, result: tirx.Expr) -> tirx.Expr | None:
 
 
 def _is_of(expr: tirx.Expr, variables: set[tirx.Var]) -> bool:
-    """Whether an expression reads nothing but these variables."""
+    """Whether an expression depends on these variables only."""
     used = tirx.analysis.undefined_vars(tirx.Evaluate(expr), [])
     return all(var in variables for var in used)

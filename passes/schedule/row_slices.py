@@ -54,7 +54,7 @@ class _Access:
 
     @classmethod
     def of(cls, step: ScheduleBlock, row: tirx.Var, load: TensorLoad) -> _Access:
-        """That of a load; `row` is the axis of the step's own rows."""
+        """Returns the access of a load; `row` is the axis of the step's own rows."""
         index = load.indices[ROWS]
         after = tvm_ffi.structural_map(index, (tirx.Var, lambda var: var + int64(1) if var.same_as(row) else var))
         stride = Analyzer().simplify(after - index)
@@ -63,9 +63,7 @@ class _Access:
         return cls(load.source, index, int(stride) if known else None, low, high)
 
     def rows(self, step: ScheduleBlock, row: tirx.Var, own: Rows) -> Rows:
-        """Returns the rows that are read for some of the step's own, and others between them; of those that the tensor
-        has.
-        """
+        """Returns the range of rows of the tensor that is read for a range of the step's own rows."""
         if self.stride is None:
             low, high = _bounds(step, row, self.index, own)
         else:
@@ -74,7 +72,7 @@ class _Access:
 
 
 def _bounds(step: ScheduleBlock, row: tirx.Var, index: tirx.Expr, rows: Rows) -> tuple[int, int]:
-    """Returns the min and max index for the rows of a block."""
+    """Returns the smallest and largest index for the rows of a block."""
     analyzer = Analyzer()
     for axis in step.axes:
         first, end = rows if axis.var.same_as(row) else (0, int(axis.size))
@@ -132,13 +130,13 @@ class KernelRows:
         return found
 
     def _axis_rows(self, step: ScheduleBlock, rows: Rows) -> Rows:
-        """Returns the values of the axis of a step that computes these rows of what it writes."""
+        """Returns the range of the axis of a step that computes these rows of its result."""
         position, offset = self.axes[step.name]
         size = int(step.axes[position].size)
         return max(rows[0] - offset, 0), min(rows[1] - offset, size)
 
     def part(self, rows: Rows, held: Mapping[tirx.Var, int]) -> tirx.PrimFunc:
-        """Returns the kernel of some rows of the result, which has these rows alone.
+        """Returns the kernel that computes only these rows of the result.
 
         Args:
             held: of operands that have more rows in memory than are needed, how many; the kernel is given those from
@@ -164,7 +162,7 @@ class KernelRows:
     def _part_of(
         self, step: ScheduleBlock, needs: Mapping[tirx.Var, Rows], tensors: Mapping[tirx.Var, tirx.Var]
     ) -> tirx.Stmt:
-        """Returns a step that computes what is needed of its rows."""
+        """Returns a step restricted to the rows that are needed of its result."""
         block, (position, _) = step.node, self.axes[step.name]
         first, end = self._axis_rows(step, needs[step.result])
         old = step.axes[position].var
@@ -267,7 +265,7 @@ def rows_of(kernel: KernelAnalysis) -> KernelRows | None:
 
 
 def _axis_of(step: ScheduleBlock) -> tuple[int, int] | None:
-    """Returns the axis of a step that goes through the rows of its result, and what is added to it there."""
+    """Returns the axis of a step that indexes the rows of its result, and the number that is added to it there."""
     store = step.node.body
     is_store = isinstance(store, tirx.BufferStore) and len(step.writes) == 1 and step.loops_are_axes
     if not is_store or not is_known(*step.sizes) or isinstance(step.node.init, tirx.SeqStmt):
@@ -284,6 +282,7 @@ def _axis_of(step: ScheduleBlock) -> tuple[int, int] | None:
 
 
 def write_rows(part: Sequence[Dimension], whole: Sequence[Dimension], dtype: str) -> tirx.PrimFunc:
-    """Returns the kernel that writes rows, a tensor of the shape `part`, into one of the shape `whole`; of the latter
-    it is given what begins there."""
+    """Returns the kernel that writes rows, a tensor of the shape `part`, into one of the shape `whole`, which is given
+    from its first row to write on.
+    """
     return write_beginning(part, whole, dtype)

@@ -27,7 +27,7 @@ class ScheduleRule(Protocol[_Machine]):
 
 
 def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
-    """Returns a kernel with the schedule of the first of `rules` that knows its kind.
+    """Returns a kernel with the schedule of the first of `rules` that accepts it.
 
     A rule that raises a ScheduleError took the kernel for one of its kind by mistake: the next rule is slower, and
     right too. The same holds for a rule whose code fails otherwise, which is a bug: a warning says so.

@@ -33,13 +33,13 @@ __all__ = [
 
 
 class _Schedule(s_tir.Schedule):  # type: ignore[misc]
-    """A copy of a schedule; without the checks of all arguments' types, which take longer than most calls."""
+    """A copy of a schedule that skips TVM's checks of argument types, which take longer than most calls."""
 
     def __init__(self, source: s_tir.Schedule) -> None:
         self.__init_handle_by_constructor__(tvm.get_global_func("s_tir.schedule.ScheduleCopy"), source)
 
     def copy(self) -> _Schedule:
-        """Another one, at the same state."""
+        """Returns another copy in the same state."""
         return _Schedule(self)
 
 
@@ -54,7 +54,7 @@ def dynamic_sizes_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
 
 
 def without_dynamic_dims(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel with its tensors alone as parameters, as it was before."""
+    """Returns a scheduled kernel with only its tensors as parameters, as before scheduling."""
     count = len(func.params) - len(scalars_of(func))
     return with_fields(func, params=func.params[:count]) if count < len(func.params) else func
 
@@ -65,9 +65,7 @@ def scalars_of(func: tirx.PrimFunc) -> tuple[tirx.Var, ...]:
 
 
 def schedule_of(func: tirx.PrimFunc) -> s_tir.Schedule:
-    """Returns a schedule that works on `func` alone; what its errors say is not for users, so that it is never written
-    out.
-    """
+    """Returns a schedule of `func`; its error messages are not rendered, because users never see them."""
     if func.body.block.name_hint != "root":  # a single opaque computation stands alone; it gets a root of its own
         func = with_fields(func, body=root_block(func.body))
     sizes = scalars_of(func)
@@ -93,12 +91,12 @@ def trip_count(sch: s_tir.Schedule, *loops: LoopRV) -> Size:
 
 
 def fused(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
-    """Nested loops as one."""
+    """Fuses nested loops into one."""
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
 def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
-    """Whether the loops around `block` reach all that it computes.
+    """Whether the loops around `block` cover its whole result.
 
     TVM moves a block into the loops of a producer without regard to other writes: zeros that the block writes next to
     the producer's region get lost.
@@ -109,14 +107,14 @@ def covers_result(sch: s_tir.Schedule, block: SBlockRV) -> bool:
 
 
 def largest_divisor(size: Size, limit: int) -> int:
-    """Returns the largest number up to `limit` that divides `size`; 1 of nothing."""
+    """Returns the largest divisor of `size` up to `limit`; 1 if `size` is 0."""
     largest = min(max(size, 1), limit) if isinstance(size, int) else limit
     return next(d for d in range(largest, 0, -1) if size % d == 0)
 
 
 def vector_lanes(size: Size, lanes: int) -> int:
-    """Returns the length of vectors along an axis: `lanes`, or its whole size where bytes of a block fill a shorter
-    one.
+    """Returns the vector length along an axis: `lanes`, or the axis's size where blocks of bytes fill a shorter
+    vector.
     """
     return size if isinstance(size, int) and 8 <= size < lanes and lanes % size == 0 else lanes
 
@@ -139,7 +137,7 @@ def epilogue_into_one_block(sch: s_tir.Schedule, block: SBlockRV) -> SBlockRV | 
 
 
 def _upstream(sch: s_tir.Schedule, block: SBlockRV) -> set[str]:
-    """Names of the blocks that `block` depends on."""
+    """Returns the names of the blocks that `block` depends on."""
     names: set[str] = set()
     waiting = list(sch.get_producers(block))
     while waiting:

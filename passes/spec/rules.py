@@ -23,7 +23,7 @@ _Subject = TypeVar("_Subject")
 
 @dataclass(frozen=True)
 class Rule(Generic[_Subject]):
-    """A rule that every valid program of some forms keeps.
+    """A rule that every valid program of some forms satisfies.
 
     Attributes:
         text: what holds of every valid program.

@@ -16,7 +16,9 @@ def unbound_variables(stmt: tirx.Stmt, bound: Set[tirx.Var]) -> list[tirx.Var]:
 
 
 def _unbound(stmt: tirx.Stmt, bound: set[tirx.Var]) -> Iterator[tirx.Var]:
-    """Yields them for one statement, and adds to `bound` what the statement defines for those after it."""
+    """Yields the unbound variables of one statement, and adds to `bound` those that the statement defines for the
+    statements after it.
+    """
     match stmt:
         case tirx.SeqStmt():
             inner = {*bound}

@@ -34,7 +34,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _all(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether a value is a list whose elements are of a kind."""
+    """Whether a value is a list whose elements all satisfy a predicate."""
     return lambda value: isinstance(value, list | tuple | tvm_ffi.Array) and all(map(kind, value))
 
 

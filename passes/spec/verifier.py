@@ -35,12 +35,12 @@ VERIFY = "NNEFC_VERIFY"
 
 
 class InvalidProgram(AssertionError):
-    """A pass has made a program that its form does not allow."""
+    """Raised if a pass has made a program that its form does not allow."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A rule that a program breaks.
+    """A violation of a rule.
 
     Attributes:
         kernel: the name of the function of TIR, or `main`.
@@ -62,7 +62,7 @@ def verifier_is_on() -> bool:
 
 
 def form_of(run: PassRun) -> Form | None:
-    """Returns the form of the program that a pass has made; None for programs that have no rules.
+    """Returns the form of the program that a pass has made; None for programs without rules.
 
     These are what is no function or module of TVM, and kernels whose blocks TVM's own passes have begun to lower.
     """
@@ -102,7 +102,7 @@ def broken_rules(program: tvm.IRModule | tirx.PrimFunc, form: Form, name: str = 
 
 
 class Verifier:
-    """Observes the passes of one compilation and checks what each makes; a kernel that passes leave as it is, once."""
+    """An observer of passes that checks each program they make; a kernel that stays unchanged is checked once."""
 
     def __init__(self) -> None:
         self._valid: dict[object, tirx.PrimFunc] = {}  # kernels stay alive, for addresses are in their keys

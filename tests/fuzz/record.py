@@ -39,10 +39,10 @@ class Record(dict[str, Any]):
 
     def total(self, *names: str) -> int:
         """The sum of all numbers under a name, at any depth in those of the names before it."""
-        *locations, last = names
+        *path, last = names
         part: Any = self
-        for location in locations:
-            part = part.get(location, {})
+        for name in path:
+            part = part.get(name, {})
         return _total(part, last)
 
     def add_to(self, path: Path) -> None:

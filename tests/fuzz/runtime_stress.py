@@ -50,10 +50,10 @@ def ways(folder: Path) -> dict[str, list[str]]:
             compilers[f"{compiler} {flag}"] = [compiler, "-O1", "-g", flag, "-fno-sanitize-recover=all"]
     found = {}
     for number, (name, command) in enumerate(compilers.items()):
-        location = folder / str(number)
-        location.mkdir()
+        built = folder / str(number)
+        built.mkdir()
         runs = ON_ARM if command[0] == ARM else ()
-        found[name] = [*runs, str(build_stress(command, location)), str(_SECONDS)]
+        found[name] = [*runs, str(build_stress(command, built)), str(_SECONDS)]
     copies = [str(shutil.copy(sample_library(), folder / f"{number}.so")) for number in range(3)]
     return {**found, _OPENED: [*found["as a library is built"], *copies]}
 
@@ -76,8 +76,8 @@ def main(minutes: float, seed: int, record: Path | None) -> None:
         commands = ways(Path(folder))
         while time.monotonic() < end:
             name = list(commands)[seed % len(commands)]
-            location = commands[name].index(str(_SECONDS)) + 1
-            command = [*commands[name][:location], str(seed), *commands[name][location:]]
+            index = commands[name].index(str(_SECONDS)) + 1
+            command = [*commands[name][:index], str(seed), *commands[name][index:]]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
                 failed, printed = done.returncode != 0, done.stdout + done.stderr

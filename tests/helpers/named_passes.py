@@ -237,8 +237,8 @@ def _plan_text(lowered: Lowered) -> str:
     """Returns where each buffer lies, and the entry."""
     plan = lowered.plan
     lines = [f"workspace: {plan.workspace_bytes} bytes"]
-    for buffer, location in plan.positions.items():
+    for buffer, address in plan.positions.items():
         type_ = f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
-        position = f"{location.base} {location.index}, byte {location.offset}"
+        position = f"{address.base} {address.index}, byte {address.offset}"
         lines.append(f"{buffer.kind.value} {buffer.index}: {type_} at {position}")
     return "\n".join([*lines, "", kernel_text(lowered.entry, "entry")])

@@ -127,7 +127,7 @@ class _Walk:
         self._emit("Pad", lambda x: np.pad(x, [(0, 0), (0, 0), (before, after)]), [at], more)
 
     def _pooling(self, at: int) -> None:
-        """Without padding; from 1 location on, no size is negative."""
+        """Without padding; from one result on, no size is negative."""
         width, stride = [(3, 2), (4, 3), (5, 4), (2, 2)][self._some(0, 1, 2, 3)]
         if min(self._widths(at)) == 0:
             return
@@ -144,7 +144,7 @@ class _Walk:
         self._emit("ReduceSum", lambda x: x.sum(axis, keepdims=True), [at], self._constant([axis]))
 
     def _product(self, at: int) -> None:
-        """Of all channels with each other; over no locations it is 0."""
+        """Of all channels with each other; over no elements it is 0."""
         equation = "ncw,nmw->ncm"
         self._emit("Einsum", lambda x, y: np.einsum(equation, x, y), [at, at], equation=equation)
 

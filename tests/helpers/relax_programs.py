@@ -318,10 +318,10 @@ class Graph:
         expr = relax.op.strided_slice(x.expr, [axis], [begin], [end], [step])
         return self.emit(expr, x.array[tuple(index)])
 
-    def split(self, x: Value, locations: Sequence[int], axis: int) -> list[Value]:
+    def split(self, x: Value, indices: Sequence[int], axis: int) -> list[Value]:
         """Parts of a tensor along one axis."""
-        parts = self._builder.emit(relax.op.split(x.expr, list(locations), axis))
-        arrays = np.split(x.array, locations, axis)
+        parts = self._builder.emit(relax.op.split(x.expr, list(indices), axis))
+        arrays = np.split(x.array, indices, axis)
         return [self.emit(relax.TupleGetItem(parts, i), array) for i, array in enumerate(arrays)]
 
     def softmax(self, x: Value, axis: int) -> Value:

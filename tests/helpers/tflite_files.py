@@ -182,8 +182,8 @@ class _Writer:
             self.out += content
         sizes = (4 + 2 * count).to_bytes(2, "little") + (len(self.out) - start).to_bytes(2, "little")
         self.out[vtable : vtable + 4] = sizes
-        for location, (child_kind, of, value) in behind:
-            self.child(child_kind, of, value, location)
+        for offset, (child_kind, of, value) in behind:
+            self.child(child_kind, of, value, offset)
 
     def child(self, kind: str, of: str, value: Any, at: int) -> None:
         if kind == "table":

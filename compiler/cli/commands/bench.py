@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnefc.cli.commands.profiling.timing import Amount, Busy, Contender, Times, take_turns
+from nnefc.cli.commands.profiling.timing import Amount, Busy, Contender, Times, busy_warning, take_turns
 from nnefc.cli.commands.run import inputs_of, random_description
 from nnefc.cli.grouped import Command, option
 from nnefc.cli.models import opened_libraries
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from nnefc.loader import Model
 
 __all__ = ["bench_libraries"]
-
-_QUIET = 0.3
-"""The number of processors kept busy by other programs from which the report has a note about it."""
 
 _PERCENTILES = (90, 99)
 
@@ -218,8 +215,8 @@ class _Report:
             parts = [f"{what} {memory(size)}" for what, size in entry.memory.items() if size]
             if parts:
                 lines.append(f"memory of {entry.contender.name}: {', '.join(parts)}")
-        if self.others is not None and self.others > _QUIET:
-            lines.append(f"note: other programs kept {self.others:.1f} processors busy, which makes times longer")
+        if warning := busy_warning(self.others):
+            lines.append(f"note: {warning}")
         return lines
 
     def record(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def dynamic_shapes(
 ) -> tuple[dict[str, tuple[Dimension, ...]], tuple[DynamicDimension, ...]]:
     """Returns the shapes of inputs that are given or unspecified, by name, and their dynamic dimensions.
 
-    An input whose shape is written as it is has no location among them.
+    Inputs whose shapes are written in the document are left out.
     """
     opened = DynamicInputs(refinement)
     shapes = {name: opened.shape(name, shape) for name, shape in given.items()}

@@ -37,11 +37,11 @@ def locations(
 ) -> Callable[[str], Location]:
     """Return a function to the location of a parameter's argument, or of the invocation if it has the default."""
 
-    def index(parameter: str) -> Location:
+    def location_of(parameter: str) -> Location:
         written = {} if invocation is None else written_arguments(operation.signature, invocation)
         return source.location(written[parameter].at if parameter in written else at)
 
-    return index
+    return location_of
 
 
 def complete(signature: Signature, given: Mapping[str, Value]) -> dict[str, Value]:
@@ -73,14 +73,15 @@ def invoke(
     arguments: Mapping[str, Value],
     content: str,
     location: Location,
-    index: Callable[[str], Location],
+    location_of: Callable[[str], Location],
 ) -> Invocation:
     """Invoke an operation with checked types.
 
     Args:
-        content: what `?` stands for; "" if the operation is not generic. location: the location of the invocation; its
-        results have it too. index: returns the location of a parameter's argument, for errors about it; that of the
-        invocation if it has none.
+        content: what `?` stands for; "" if the operation is not generic.
+        location: the location of the invocation; its results have it too.
+        location_of: returns the location of a parameter's argument, for errors about it; that of the invocation if
+            the argument is not written.
 
     Raises:
         CompileError: the shape rule refuses the arguments, or a result is larger than any memory.
@@ -89,7 +90,7 @@ def invoke(
     try:
         shapes: Any = operation.shape(Arguments(arguments, content))
     except ShapeError as error:
-        at = location if error.parameter is None else index(error.parameter)
+        at = location if error.parameter is None else location_of(error.parameter)
         notes = tuple(_origins(arguments))
         message = _shorten(f"'{operation.name}': {error.message}")
         raise CompileError(message, location=at, hint=error.hint, notes=notes) from None

@@ -57,8 +57,8 @@ class _Reading:
             return node
         types = self._types(node)
         given = tuple(
-            self._argument(argument, types.get(argument.name if argument.name is not None else location))
-            for location, argument in enumerate(node.arguments)
+            self._argument(argument, types.get(argument.name if argument.name is not None else index))
+            for index, argument in enumerate(node.arguments)
         )
         changed = any(one is not other for one, other in zip(given, node.arguments, strict=True))
         return replace(node, arguments=given) if changed else node

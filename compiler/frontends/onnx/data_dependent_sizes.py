@@ -65,8 +65,8 @@ def sizes_that_follow(ctx: Context, value: Value) -> list[Dimension | None] | No
 
     def number(on_data_dependent: Value) -> Array:
         elements = []
-        for location in range(math.prod(on_data_dependent.shape)):
-            found = _found(ctx, on_data_dependent, location)
+        for index in range(math.prod(on_data_dependent.shape)):
+            found = _found(ctx, on_data_dependent, index)
             if found is None:
                 found = any_number(f"number{len(made)}")
                 made.add(expression(found))
@@ -92,7 +92,7 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
 
     def number(on_data_dependent: Value) -> Array:
         assert on_data_dependent.expr is not None
-        keys = [(on_data_dependent.expr, location) for location in range(math.prod(on_data_dependent.shape))]
+        keys = [(on_data_dependent.expr, index) for index in range(math.prod(on_data_dependent.shape))]
         for key in keys:
             if key not in numbers:
                 numbers[key] = any_number(f"number{len(numbers)}")
@@ -134,20 +134,20 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
     assert value.expr is not None
     flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
     elements = []
-    for location in range(math.prod(value.shape)):
-        found = _found(ctx, value, location)
+    for index in range(math.prod(value.shape)):
+        found = _found(ctx, value, index)
         if found is None:
-            found = requested_size(ctx.emitter, ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), flat)), name)
-            ctx.emitter.frames[-1].sizes[_key(ctx, value, location)] = found
+            found = requested_size(ctx.emitter, ctx.expr(ctx.apply(Slice({0: (index, 1, 1)}), flat)), name)
+            ctx.emitter.frames[-1].sizes[_key(ctx, value, index)] = found
         elements.append(found)
     return of_elements(elements, value.shape)
 
 
-def _found(ctx: Context, value: Value, location: int) -> Dimension | None:
+def _found(ctx: Context, value: Value, index: int) -> Dimension | None:
     """The size that an element has been taken as; None if it has not been."""
-    key = _key(ctx, value, location)
+    key = _key(ctx, value, index)
     return next((frame.sizes[key] for frame in ctx.emitter.frames if key in frame.sizes), None)
 
 
-def _key(ctx: Context, value: Value, location: int) -> Any:
-    return value.expr, location, tuple(ctx.emitter.chosen_by)
+def _key(ctx: Context, value: Value, index: int) -> Any:
+    return value.expr, index, tuple(ctx.emitter.chosen_by)

@@ -25,17 +25,17 @@ def _gradient(ctx: Context, node: Node) -> list[Value]:
         raise CompileError(
             f"{node.description}: it has {len(node.operands)} inputs for {len(names)} names in 'xs' and 'zs'"
         )
-    locations = [_named(ctx, node, name) for name in names]
+    named = [_named(ctx, node, name) for name in names]
     target = _named(ctx, node, node.attributes["y"])
     inputs = [value for value in node.inputs if value is not None]
-    for name, location, value in zip(names, locations, inputs, strict=True):
-        if (location.dtype, location.shape) != (value.dtype, value.shape):
+    for name, source, value in zip(names, named, inputs, strict=True):
+        if (source.dtype, source.shape) != (value.dtype, value.shape):
             raise CompileError(f"{node.description}: the input for '{name}' differs from it in type or shape")
     count = len(node.attributes["xs"])
-    if target.expr is None or not any(location.expr is not None for location in locations[:count]):
+    if target.expr is None or not any(source.expr is not None for source in named[:count]):
         raise CompileError(f"{node.description}: '{node.attributes['y']}' does not depend on what is computed")
     load_derivatives()
-    function, free = _function(ctx, node, target, [ctx.expr(location) for location in locations])
+    function, free = _function(ctx, node, target, [ctx.expr(source) for source in named])
     try:
         adjoint = relax.transform.Gradient("main", list(function["main"].params[:count]))(function)["main_adjoint"]
     except REFUSALS as error:

@@ -222,13 +222,13 @@ class _Editor:
         everywhere = {tensor.name for tensor in tensors if tensor.everywhere}
         for node in self._nodes:
             reads = id(node) in self._layers or node.op_type in _MOVES
-            for location, name in enumerate(node.input):
+            for index, name in enumerate(node.input):
                 if name in made and (reads or name in everywhere):
-                    node.input[location] = made[name][1]
+                    node.input[index] = made[name][1]
         for name, (nodes, _) in made.items():
             own = self._made.get(name)
-            location = next((i + 1 for i, node in enumerate(self._nodes) if name in node.output), 0) if own else 0
-            self._nodes[location:location] = nodes
+            index = next((i + 1 for i, node in enumerate(self._nodes) if name in node.output), 0) if own else 0
+            self._nodes[index:index] = nodes
 
     def _rounded(self, tensor: RoundedTensor) -> tuple[list[onnx.NodeProto], str]:
         scale = self._constant(np.array(tensor.scale, np.float32), "scale", tensor)
@@ -282,4 +282,4 @@ def _drop(node: onnx.NodeProto, name: str) -> None:
 
 
 def _location(nodes: Sequence[onnx.NodeProto], node: onnx.NodeProto) -> int:
-    return next(location for location, each in enumerate(nodes) if each is node)
+    return next(index for index, each in enumerate(nodes) if each is node)

@@ -167,7 +167,7 @@ def _range(_: _Attributes, operands: _Operands) -> Array | None:
     if isinstance(count, Size):
         return None
     _limited(count)
-    return of_elements([start + step * location for location in range(count)], (max(count, 0),))
+    return of_elements([start + step * index for index in range(count)], (max(count, 0),))
 
 
 def _expand(_: _Attributes, operands: _Operands) -> Array | None:
@@ -221,7 +221,7 @@ def _scatter(
 def _gathered(data: Array, indices: Array, axis: int) -> Array:
     """Returns the coordinates of the data that indices along an axis select, one per index.
 
-    NumPy repeats a single index for all locations, and its functions get no others here.
+    NumPy broadcasts a single index; other shapes do not reach its functions.
     """
     if data.ndim != indices.ndim:
         raise ValueError("indices of elements have as many dimensions as the data")

@@ -156,7 +156,7 @@ class SparseTensor:
 
     Attributes:
         values: `[n]`, the elements that are not zero.
-        indices: `[n]` int64, their locations in the flattened tensor, ascending.
+        indices: `[n]` int64, their indices in the flattened tensor, ascending.
         shape: of the tensor.
     """
 

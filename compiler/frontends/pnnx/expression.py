@@ -413,6 +413,6 @@ def _tree_lines(tree: Tree) -> Iterator[str]:
             continue
         yield before + label
         last = len(node.arguments) - 1
-        for location, argument in reversed(list(enumerate(node.arguments))):
-            branch, below = ("└─ ", "   ") if location == last else ("├─ ", "│  ")
+        for number, argument in reversed(list(enumerate(node.arguments))):
+            branch, below = ("└─ ", "   ") if number == last else ("├─ ", "│  ")
             pending.append((argument, indent + branch, indent + below, depth + 1))

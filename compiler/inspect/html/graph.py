@@ -33,7 +33,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """A line from one box to a later one, by their locations among a graph's nodes; `label` says what goes along it."""
+    """A line from one box to a later one, by their indices among a graph's nodes; `label` says what goes along it."""
 
     source: int
     target: int

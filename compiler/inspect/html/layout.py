@@ -111,10 +111,10 @@ def _put(row: Sequence[int], wanted: dict[int, float], widths: Sequence[float], 
         right.append(max(wanted[node], edge + widths[node] / 2))
         edge = right[-1] + widths[node] / 2 + _APART
     edge = float("inf")
-    for location, node in reversed(list(enumerate(row))):
+    for index, node in reversed(list(enumerate(row))):
         left = min(wanted[node], edge - widths[node] / 2)
         edge = left - widths[node] / 2 - _APART
-        middles[node] = (left + right[location]) / 2
+        middles[node] = (left + right[index]) / 2
 
 
 def _lines(
@@ -127,13 +127,13 @@ def _lines(
     lanes = _Lanes()
     lines: list[tuple[tuple[float, float], ...]] = [()] * len(graph.edges)
     right = 0.0
-    for location in sorted(range(len(graph.edges)), key=lambda location: row_of[graph.edges[location].source]):
-        edge = graph.edges[location]
+    for index in sorted(range(len(graph.edges)), key=lambda index: row_of[graph.edges[index].source]):
+        edge = graph.edges[index]
         source, target = boxes[edge.source], boxes[edge.target]
         first, last = row_of[edge.source] + 1, row_of[edge.target]
         start, end = (source.middle, source.y + HEIGHT), (target.middle, target.y)
         if last <= first:
-            lines[location] = (start, end)
+            lines[index] = (start, end)
             continue
         x = target.middle
         if last - first > _LOOKED_AT:
@@ -142,14 +142,14 @@ def _lines(
             x = max(ends[row][-1] for row in range(first, last)) + lanes.take(first, last)
         right = max(right, x)
         top, bottom = first * (HEIGHT + _BELOW), (last - 1) * (HEIGHT + _BELOW) + HEIGHT
-        lines[location] = (start, (x, top), (x, bottom), end)
+        lines[index] = (start, (x, top), (x, bottom), end)
     return lines, right
 
 
 def _is_taken(starts: Sequence[float], ends: Sequence[float], x: float) -> bool:
     """Returns whether a box of a row is where a line would pass."""
-    location = bisect_left(ends, x - _LANE)
-    return location < len(starts) and starts[location] < x + _LANE
+    index = bisect_left(ends, x - _LANE)
+    return index < len(starts) and starts[index] < x + _LANE
 
 
 class _Lanes:

@@ -54,13 +54,13 @@ class ReshapeInRun(Reshape):
         flat = ctx.reshaped(x, (elements,))
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:
-            location: Any = _number(0)
+            offset: Any = _number(0)
             for position, size in zip(index, shape, strict=True):
-                location = location * expression(size) + position
-            value = tensors[0](location)
+                offset = offset * expression(size) + position
+            value = tensors[0](offset)
             if is_checked:
                 return value
-            return tirx.if_then_else(location < expression(elements), value, tirx.const(0, str(tensors[0].dtype)))
+            return tirx.if_then_else(offset < expression(elements), value, tirx.const(0, str(tensors[0].dtype)))
 
         return ctx.elements(shape, element, flat, name="reshape_in_run")
 
@@ -76,8 +76,8 @@ def requested_sizes(
     return tuple(found[axis] for axis in sorted(found))
 
 
-def _element(ctx: Emitter, tensor: relax.Expr, location: int) -> relax.Expr:
-    return ctx.emit(ctx.expr(ctx.apply(Slice({0: (location, 1, 1)}), tensor)))
+def _element(ctx: Emitter, tensor: relax.Expr, index: int) -> relax.Expr:
+    return ctx.emit(ctx.expr(ctx.apply(Slice({0: (index, 1, 1)}), tensor)))
 
 
 def reshape_sizes(ctx: Emitter, wanted: relax.Expr, shape: Shape, keep_zero: bool) -> relax.Expr:

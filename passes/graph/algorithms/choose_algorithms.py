@@ -45,12 +45,15 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["SMALL_NETWORK", "choose_algorithms"]
 
 SMALL_NETWORK = 8 << 20
-"""Bytes: smaller constants count as this many, because their growth is small compared with the rest of a library."""
+"""Smaller networks count as if their constants had this many bytes: growth of these is small compared with the rest of
+a library.
+"""
 
 
 _SHARING, _SHARING_OF_OLD = 0.02, 0.05
-"""The share of its time that an older level may lose by a newer level's choice, so that both share constants; the
-second is for levels without fused multiply-add (processors before 2013)."""
+"""The share of its time that an older ISA level may lose by a newer level's choice, so that both share constants; the
+second is for levels without fused multiply-add (processors before 2013).
+"""
 
 _Form = tuple[int, Tile | None, bool]
 
@@ -58,7 +61,7 @@ _Form = tuple[int, Tile | None, bool]
 def choose_algorithms(
     modules: Sequence[tvm.IRModule], target: Target, budget: float, levels: Sequence[Target] = ()
 ) -> FastAlgorithms:
-    """Returns the choice for all modules of a network.
+    """Chooses the algorithm of each contraction in all modules of a network.
 
     Args:
         modules: the network's and those of all bodies in it.
@@ -111,19 +114,21 @@ def _saving(forms: Mapping[_Form, Candidate]) -> list[Candidate]:
 
 
 def _saved(chosen: Sequence[Candidate], forms: Mapping[_Form, Candidate]) -> float:
-    """Cycles that a choice saves a target with these forms; less than nothing where it has one of them not."""
+    """Returns the cycles that a choice saves on a target with these forms; negative if the target lacks one of the
+    forms.
+    """
     own = (forms.get(_form(candidate)) for candidate in chosen)
     return sum(-math.inf if candidate is None else candidate.saved for candidate in own)
 
 
 def _cycles(modules: Sequence[tvm.IRModule], target: Target) -> float:
-    """About how long contractions take at least, if none is computed by such an algorithm."""
+    """Returns a lower bound of the cycles of all contractions by the direct algorithm."""
     calls = (value for module in modules for _, value in _bindings(module) if is_call(value, "matmul", *_CONVOLUTIONS))
     return sum(map(_products, calls)) / target.lanes("float32") / target.costs.multiply_adds
 
 
 def _largest_data(module: tvm.IRModule) -> int:
-    """Returns the bytes of the data and the result of a contraction, the most of any in a module."""
+    """Returns the largest size in bytes of the data and the result of a contraction in a module."""
     calls = (value for _, value in _bindings(module) if is_call(value, "matmul", *_CONVOLUTIONS))
     return max((_data_bytes(call.args[0]) + _data_bytes(call) for call in calls), default=0)
 
@@ -204,7 +209,7 @@ def _convolution(
 def _of_bytes(
     filters: np.ndarray, data: Sequence[int], sliding: Sliding, rate: float, target: Target
 ) -> Iterator[Candidate]:
-    """Returns the gain by Winograd's algorithm in int16, compared with pairs of quads."""
+    """Returns the cycles that Winograd's algorithm in int16 saves, compared with products of quads of bytes."""
     for tile in INTEGER_TILES:
         shape = _shape(data, filters.shape, sliding, max(target.block_lanes("float32"), 8))
         saved = winograd_saving(shape, tile, rate, target, INTEGER_SPEEDS, target.costs.loops.exposed_share)
@@ -221,8 +226,9 @@ def _float32_filters(
 
 
 def _narrow_tiles(target: Target) -> tuple[Tile, ...]:
-    """Which tiles may be in the 16-bit float: in one that vectors compute with, or in one with the range of float32,
-    for they are sums, and multiplied pair by pair."""
+    """Returns the tiles whose products may be in the 16-bit float: any that vectors compute with, or that has the range
+    of float32.
+    """
     dtype = target.float16_type
     if dtype == "float16" and sums_in_float16(target):
         return FLOAT16_TILES
@@ -251,7 +257,7 @@ def _by_winograd(
     speed: float,
     target: Target,
 ) -> Iterator[Candidate]:
-    """Yield the algorithms for a convolution of data `[N, C, H, W]` and a filter `[O, C / groups, h, w]`.
+    """Yields the algorithms for a convolution of data `[N, C, H, W]` and a filter `[O, C / groups, h, w]`.
 
     Args:
         constant: what the filter is computed from.

@@ -24,20 +24,21 @@ __all__ = [
 ]
 
 TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2), (4, 4))
-"""Results that Winograd's algorithm may compute together."""
+"""The tile sizes of Winograd's algorithm in float32."""
 
 NARROW_TILES: tuple[Tile, ...] = ((2, 2),)
-"""The same of products of bfloat16: larger tiles round too much (`passes/compute/winograd.py`)."""
+"""The tile sizes for products of bfloat16: larger tiles round too much (`passes/compute/winograd.py`)."""
 
 FLOAT16_TILES: tuple[Tile, ...] = ((2, 2), (2, 4), (4, 2))
-"""The same of float16, in which transforms are computed too."""
+"""The tile sizes for float16, in which transforms are computed too."""
 
 INTEGER_TILES: tuple[Tile, ...] = ((2, 2),)
-"""The same of bytes, in int16: exact."""
+"""The tile sizes for bytes, in int16: exact."""
 
 INTEGER_SPEEDS = (1.5, 1.6)
-"""Products that are made in the time of one of float32: of bytes by pairs of quads, and of int16 by `vpmaddwd`, whose
-weights need no conversion (measured: Zen 4)."""
+"""The speed of integer products relative to float32: of bytes by quads, and of int16 by `vpmaddwd`, whose weights need
+no conversion (measured: Zen 4).
+"""
 
 # Vector instructions that transform a column of a tile, before and after the products, by its results: the mean of
 # both, estimated in `passes/compute/winograd.py`.
@@ -72,7 +73,8 @@ def winograd_saving(
     speeds: tuple[float, float] = (1, 1),
     exposed_share: float = 1.0,
 ) -> float:
-    """Cycles that Winograd's algorithm saves, transforms and memory traffic included; negative where it takes more.
+    """Returns the cycles that Winograd's algorithm saves, transforms and memory traffic included; negative where it
+    takes more.
 
     It multiplies full blocks of input channels; the direct sum has no use for what fills up the last one. What it
     saves less than a good part of counts as nothing, and what it cannot compute costs infinitely much.
@@ -116,7 +118,7 @@ def _element_bytes(speed: float) -> int:
 
 
 def _transform_arithmetic(tile: Tile) -> int:
-    """Vector instructions for a tile of vectors: its rows, and the columns of what has become of them."""
+    """Returns the vector instructions that transform one tile: its rows, then the columns of the result."""
     down, across = tile
     return (down + 2) * _TRANSFORM_ARITHMETIC[across] + (across + 2) * _TRANSFORM_ARITHMETIC[down]
 
@@ -134,7 +136,7 @@ def winograd_bytes(shape: Shape, tile: Tile, size: int, speed: float = 1) -> int
 
 
 def _exchange_rate(size: int, both: int, target: Target) -> float:
-    """Bytes in a cycle that are written to a tensor of so many bytes, and later read.
+    """Returns the bytes in a cycle that are written to a tensor of so many bytes, and later read.
 
     A write to an outer cache takes three times as long as a read: the line comes in, and goes out again.
 
@@ -169,9 +171,11 @@ def columns_to_add(height: int, width: int, vectors: int, target: Target) -> int
 
 
 def blocks_to_add(height: int, width: int, out_blocks: int, target: Target) -> int:
-    """Returns the same of blocks of output channels: where few pixels are a tile, it takes several blocks not
-    to wait. Of dynamic sizes any number of pixels may be a tile: a number of blocks that nothing divides leaves tiles
-    of one column, which load as often as they multiply.
+    """Returns the blocks of output channels to add to a result, and crop later: a tile of few pixels needs several
+    blocks to hide latency.
+
+    With a dynamic number of pixels, any number of them may be a tile; a number of blocks without divisors then leaves
+    tiles of one column, which load as often as they multiply.
     """
 
     is_dynamic = isinstance(width, Size) or isinstance(height, Size)

@@ -21,7 +21,7 @@ _MIN_SAVING = 1.5  # cycles saved for each cycle spent
 
 
 def strassen_saving(left: Sequence[int], depth: int, columns: int, dtype: str, target: Target) -> float:
-    """Cycles that Strassen's algorithm saves; negative where it takes more.
+    """Returns the cycles that Strassen's algorithm saves; negative where it takes more.
 
     An eighth of the multiply-adds is set against the sums, and against three quarters more of the constant factor,
     which comes from memory. What saves little counts as nothing, and what cannot be computed so costs infinitely much.
@@ -56,8 +56,8 @@ def multiplied_type(factor: np.ndarray, target: Target) -> str:
 
 
 def constant_factor(right: relax.Expr, rank: int, definition: Definition) -> np.ndarray | None:
-    """Returns the value of the right factor of a product with a tensor of `rank`, if that is one constant matrix
-    `[K, N]`: a view as of :func:`weights_of`.
+    """Returns the constant right factor `[K, N]` of a product with a tensor of `rank`, as a view as of
+    :func:`weights_of`; None for others.
     """
     weights = weights_of(right, definition)
     if weights is None:

@@ -26,7 +26,7 @@ _UNITS = 4096  # that all sizes together are rounded to
 
 @dataclass(frozen=True)
 class Candidate:
-    """A constant that a faster algorithm would read in another form; one of several forms.
+    """One form of a constant, as a faster algorithm would read it.
 
     Attributes:
         constant: address of its elements, as the network has it.
@@ -61,7 +61,7 @@ class FastAlgorithms:
 
     @classmethod
     def of(cls, chosen: Iterable[Candidate]) -> FastAlgorithms:
-        """Builds the selection of `chosen`, one for each constant."""
+        """Returns the selection of these candidates, one for each constant."""
         found = list(chosen)
         return cls(
             {candidate.constant: candidate.tile for candidate in found if candidate.tile is not None},

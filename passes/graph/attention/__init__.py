@@ -1,1 +1,1 @@
-"""Fuses attention into one kernel: matched by what is computed, whatever operators spell it."""
+"""Fuses attention into one kernel: matches the computation, whatever operators a model writes it with."""

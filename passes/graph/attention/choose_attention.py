@@ -22,7 +22,7 @@ def attention_tiles(
     sharing: int,
     target: Target,
 ) -> AttentionTiles | None:
-    """Returns the tiles of an attention of float32; None where products of their own are faster.
+    """Returns the tiles of a float32 attention; None where separate products are faster.
 
     That is where few queries would leave most of a vector unused, and where the sums of a tile would not stay in the
     second cache.
@@ -53,7 +53,7 @@ def attention_tiles(
 
 
 def _many(size: Dimension, enough: int) -> int:
-    """Returns the extent to assume: of a dynamic dimension, enough for full tiles if its range allows.
+    """Returns the extent to assume for an axis: of a dynamic dimension, enough for full tiles if its range allows.
 
     The hint may be a guess by a name. With fewer than that, tiles are of one vector, however large others are.
     """

@@ -41,7 +41,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["fits", "fuse_attention", "with_kernels"]
 
 Computation = Callable[[Attended, Any, Sequence[te.Tensor]], te.Tensor]
-"""Computes an attention of operands by a choice of how: tiles, or the type of the result."""
+"""Computes an attention of some operands by a choice: the tiles, or the type of the result."""
 
 
 def fuse_attention(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
@@ -58,7 +58,7 @@ def fuse_attention(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 def with_kernels(
     mod: tvm.IRModule, chosen: Mapping[relax.Var, tuple[Terms, Hashable]], compute: Computation
 ) -> tvm.IRModule:
-    """Computes attention by one kernel each, in place of what is bound to the variables; `compute` gets the choice."""
+    """Replaces each attention by one kernel; `compute` is called with the choice for it."""
     return relax.transform.DeadCodeElimination()(_Joiner(mod, chosen, compute).transform()) if chosen else mod
 
 
@@ -69,7 +69,7 @@ def _tiles(terms: Terms, target: Target) -> Hashable | None:
 
 
 def fits(terms: Terms) -> bool:
-    """Whether rows are of known length, none is known to be empty, and what is multiplied is float32."""
+    """Whether rows have known lengths, none of which is 0, and the products are of float32."""
     sizes = (*terms.shape, terms.keys, terms.size)
     read = [term for term in (terms.query, terms.key, terms.value) if not _is_converted(term)]
     data = [load.source for term in read for load in loads_of(term)]
@@ -82,7 +82,7 @@ def fits(terms: Terms) -> bool:
 
 
 def _is_converted(term: tirx.Expr) -> bool:
-    """Whether a number is converted, or chosen from two tensors, when it is read."""
+    """Whether an element is converted, or selected from two tensors, when it is read."""
     if isinstance(term, tirx.Mul):
         term = term.a
     return isinstance(term, tirx.Cast | Call)
@@ -132,7 +132,7 @@ class _Joiner(Rewriter):
         return self.emit_te(made, *operands, *tail, name="attention", attrs={FUSION: OpPattern.OPAQUE})
 
     def _operand(self, operand: AttentionOperand, dtype: str) -> relax.Expr:
-        """Returns an operand with its axes exchanged, and in the type, as terms read it; made once for all readers."""
+        """Returns an operand with its axes exchanged and in the type that terms read; made once for all readers."""
         key = self.replaced(operand.expr), operand.exchanged, dtype
         if key not in self._prepared:
             expr = key[0]
@@ -145,7 +145,7 @@ class _Joiner(Rewriter):
         return self._prepared[key]
 
     def _within(self, expr: relax.Expr, dtype: str) -> relax.Expr:
-        """Returns integers with those that a narrower type does not hold replaced by the nearest that it does."""
+        """Clamps integers to the range of a narrower type."""
         if not dtype.startswith("int"):
             return expr
         limits, own = np.iinfo(dtype), str(expr.ty.dtype)

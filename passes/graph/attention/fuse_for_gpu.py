@@ -33,7 +33,7 @@ from nnefc.symbolic.dims import size_hint
 __all__ = ["attentions_of", "fuse_attention_for_gpu"]
 
 _FEW_QUERIES = 16
-"""Fewer do not pay for a conversion of all keys and values ahead of them."""
+"""The fewest queries for which converting all keys and values ahead of them pays."""
 
 Kernels = Mapping[object, tirx.PrimFunc]
 Load = Callable[[tirx.Var, Sequence[tirx.Expr]], tirx.Expr]
@@ -106,7 +106,7 @@ def _scaled_later(terms: Terms) -> Terms:
 
 
 def _with_loads(terms: Terms, changes: Mapping[tirx.Var, tuple[AttentionOperand, tirx.Var, Load]]) -> Terms:
-    """Returns the terms with other operands, and buffers for them, that loads of the old ones are made of."""
+    """Returns the terms with other operands, and buffers for these, in place of loads from the old ones."""
 
     def load(buffer: tirx.Var, index: Sequence[tirx.Expr]) -> tirx.Expr:
         return changes[buffer][2](changes[buffer][1], index) if buffer in changes else tirx.BufferLoad(buffer, index)

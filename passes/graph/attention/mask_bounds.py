@@ -26,7 +26,7 @@ _LOW = -1e30
 
 
 def with_mask_bounds(terms: Terms) -> Terms:
-    """Returns the same with numbers that keys must be below, or not below, to be seen.
+    """Returns the terms with bounds of the keys that each query sees.
 
     Where weights are chosen from, every key is looked at: that one is chosen of a row of NaN makes its result NaN.
     """
@@ -42,7 +42,7 @@ class _Reader:
         self._operands: list[tuple[AttentionOperand, tirx.Var]] = []
 
     def terms(self) -> Terms:
-        """Returns the terms with what was found."""
+        """Returns the terms with the bounds that were found."""
         for condition in self._seen_where(self._terms.score):
             match condition:
                 case tirx.LT():
@@ -57,7 +57,7 @@ class _Reader:
         return replace(self._terms, operands=operands, ends=self._ends, firsts=self._firsts)
 
     def _seen_where(self, score: tirx.Expr) -> Iterator[tirx.Expr]:
-        """Conditions that hold wherever a score is not minus infinity; what constants say is noted at once."""
+        """Yields the conditions under which a score is not minus infinity; bounds by constants are recorded at once."""
         match score:
             case tirx.Select():
                 yield from self._of_choice(score.condition, score.true_value, score.false_value)
@@ -72,7 +72,7 @@ class _Reader:
                 self._constant(score, self._is_seen(self._array(score), score))
 
     def _of_choice(self, condition: tirx.Expr, seen: tirx.Expr, hidden: tirx.Expr) -> Iterator[tirx.Expr]:
-        """Yield the conditions on which a key is seen, of a select between scores and the value of hidden ones.
+        """Yields the conditions under which a key is seen, of a select between scores and the value of hidden ones.
 
         If that value is finite, a score may equal it, so that only the whole condition says which keys are seen.
         """
@@ -94,7 +94,7 @@ class _Reader:
         return np.swapaxes(array, -1, -2) if operand.exchanged else array
 
     def _is_seen(self, array: np.ndarray, load: TensorLoad) -> np.ndarray:
-        """Return where a mask that is added leaves a key visible: where it is not minus infinity.
+        """Returns where a mask that is added leaves a key visible: where it is not minus infinity.
 
         Very low finite values hide keys, too, if each row has other values and no other mask hides these.
         """
@@ -114,7 +114,7 @@ class _Reader:
         return False
 
     def _constant(self, load: TensorLoad, seen: np.ndarray) -> None:
-        """Limits of the keys at which some row of a constant mask is seen."""
+        """Records bounds of the keys that some row of a constant mask sees."""
         keys = [axis for axis, position in enumerate(load.indices) if position.same_as(KEY)]
         queries = [axis for axis, position in enumerate(load.indices) if position.same_as(QUERY)]
         if (
@@ -135,7 +135,8 @@ class _Reader:
             self._firsts.append(self._by_query(firsts, rows.shape[1]))
 
     def _by_query(self, values: np.ndarray, keys: int) -> tirx.Expr:
-        """Numbers by the query, of which none falls: an expression where they rise by one between two limits.
+        """Returns a bound for each query as an expression, if the bounds never fall: a table, or the query plus a
+        constant between two limits.
 
         Limits are left out that follow from the number of keys.
         """
@@ -155,13 +156,13 @@ class _Reader:
         return limit
 
     def _table(self, values: np.ndarray) -> tirx.Expr:
-        """Return the element of `values` for the query, which is loaded from a new operand."""
+        """Returns the element of `values` for the query, which is loaded from a new operand."""
         buffer = tirx.decl_buffer((len(values),), "int64", f"ends{len(self._operands)}")
         self._operands.append((AttentionOperand(constant(values.astype(np.int64)), False), buffer))
         return tirx.BufferLoad(buffer, [QUERY])
 
     def _compare(self, difference: tirx.Expr) -> None:
-        """Records that something is below zero."""
+        """Records the bound that follows from a value below zero."""
         if not _is_of_integers(difference):
             return
         key, base = _coefficient(difference, KEY)
@@ -174,7 +175,7 @@ class _Reader:
 
 
 def _coefficient(expr: tirx.Expr, var: tirx.Var) -> tuple[int | None, tirx.Expr | None]:
-    """Splits a sum into the factor of a variable and the rest, which does not depend on it."""
+    """Splits a sum into the factor of a variable and the terms that do not depend on it."""
     found = detect_linear_equation(expr, [var])
     if not found or not isinstance(found[0], tirx.IntImm) or var in variables_of([found[1]]):
         return None, None

@@ -30,11 +30,11 @@ from nnefc.passes.tir.common.expressions import is_number
 __all__ = ["ELEMENT_WISE", "AttentionProgram", "Found", "find_attention", "number_of"]
 
 _MAX_STEPS = 32
-"""Between the product and the softmax."""
+"""The largest number of operators between the product and the softmax."""
 
 
 def _extremum(of_numbers: Callable[..., tirx.Expr], a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
-    """Returns the max or min of scores and others; NaN if either is NaN."""
+    """Returns the max or min of two scores; NaN if either is NaN."""
     other, score = (a, b) if isinstance(a, TensorLoad | tirx.FloatImm) else (b, a)
     chosen = of_numbers(other, score)  # the second, where a comparison does not hold
     if isinstance(other, tirx.FloatImm) and not math.isnan(other.value):
@@ -58,14 +58,16 @@ ELEMENT_WISE: Mapping[str, Callable[..., tirx.Expr]] = {
 
 @dataclass(frozen=True)
 class _Scores:
-    """A product, changed in so many steps."""
+    """A product after `steps` element-wise operators."""
 
     steps: int
 
 
 @dataclass(frozen=True)
 class _Highest:
-    """The largest scores along an axis; `finite` if they are so even where all are minus infinity."""
+    """The maximum of scores along an axis; `finite` if it is replaced by a finite number where all are minus
+    infinity.
+    """
 
     scores: relax.Var
     axis: int
@@ -117,7 +119,7 @@ class _Weights:
 
 @dataclass(frozen=True)
 class _OfWeights:
-    """Made of weights, which are bound to `base`, in so many steps: element-wise, or moved."""
+    """A value computed from weights, which are bound to `base`, by element-wise operators and moves."""
 
     base: relax.Var
     steps: int
@@ -125,7 +127,7 @@ class _OfWeights:
 
 @dataclass(frozen=True)
 class _Hidden:
-    """Whether scores are minus infinity; with an axis, whether all along it are."""
+    """Booleans: whether scores are minus infinity; with an axis, whether all along it are."""
 
     scores: relax.Var
     axis: int | None = None
@@ -160,7 +162,7 @@ class Found:
 
 
 class AttentionProgram:
-    """The bindings and use counts of a function's variables, and the variables that derive from one product."""
+    """A function's bindings with their use counts, and the variables that derive from one product."""
 
     def __init__(self, func: relax.Function) -> None:
         self.definitions: dict[relax.Var, relax.Expr] = {}
@@ -219,13 +221,13 @@ def find_attention(
 
 
 def _is_alone(weights: _Weights, program: AttentionProgram) -> bool:
-    """Whether nothing but these weights needs what they are made of."""
+    """Whether only these weights use the values that they are computed from."""
     inner = weights.inner
     return program.uses[weights.scores] == weights.uses and (inner is None or program.uses[inner] == 1)
 
 
 def _base(expr: relax.Expr, facts: Mapping[relax.Var, _Fact]) -> relax.Var | None:
-    """Returns the weights that something is, or is made of."""
+    """Returns the weights that a value is, or is computed from."""
     match facts.get(expr) if isinstance(expr, relax.Var) else None:
         case _Weights():
             return expr
@@ -300,7 +302,7 @@ def _changed_by_kernel(
 
 
 def _asks_for_infinity(value: tirx.Expr) -> bool:
-    """Whether an element of a kernel is whether another is minus infinity."""
+    """Whether a kernel computes, element by element, whether its operand is minus infinity."""
     condition = condition_in(value)
     if not isinstance(condition, tirx.EQ):
         return False
@@ -363,7 +365,9 @@ def _divide(_call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
 
 
 def _all(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
-    """Booleans, or integers made of them, of which the smallest is taken."""
+    """Derives whether all scores along an axis are minus infinity, from the minimum of booleans or of integers
+    converted from them.
+    """
     hidden = known[0]
     if not isinstance(hidden, _Hidden) or hidden.axis is not None or not call.attrs.keepdims:
         return None
@@ -383,7 +387,7 @@ def _equal(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
 
 
 def _where(call: relax.Call, known: list[_Fact | None]) -> _Fact | None:
-    """Zeros in place of weights where all scores are minus infinity."""
+    """Derives weights whose rows are zeros where all scores are minus infinity."""
     hidden, _, weights = known
     if not isinstance(hidden, _Hidden) or not isinstance(weights, _Weights) or number_of(call.args[1]) != 0:
         return None

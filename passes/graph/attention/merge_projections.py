@@ -35,7 +35,7 @@ _BETWEEN = (*SHAPES, "permute_dims", "broadcast_to", "strided_slice", "multiply"
 
 @dataclass(frozen=True)
 class _Projection:
-    """A product with constant weights, and what is added to it.
+    """A product with constant weights, and the bias that is added to it.
 
     Attributes:
         var: what is bound to the result.
@@ -74,7 +74,7 @@ def merge_projections(mod: tvm.IRModule, longest: int, keep_wide: Collection[str
 
 
 def _groups(terms: Terms, program: AttentionProgram) -> list[list[_Projection]]:
-    """Returns the projections of an attention that have the same data, where there are several."""
+    """Returns the projections of an attention that share their data, if there are several."""
     known = {buffer: operand.expr for operand, buffer in terms.operands}
     read: dict[relax.Var, None] = {}
     for term in (terms.query, terms.key, terms.value):
@@ -89,7 +89,7 @@ def _groups(terms: Terms, program: AttentionProgram) -> list[list[_Projection]]:
 
 
 def _projection(var: relax.Var, program: AttentionProgram) -> _Projection | None:
-    """Returns the projection that a variable is, if nothing but an attention reads it."""
+    """Returns the projection that computes a variable, if only an attention reads it."""
     value, product, bias = program.definitions.get(var), var, None
     if is_call(value, "add"):
         sides = [arg for arg in value.args if isinstance(arg, relax.Var)]
@@ -111,7 +111,7 @@ def _projection(var: relax.Var, program: AttentionProgram) -> _Projection | None
 
 
 def _is_of_attention(var: relax.Var, program: AttentionProgram) -> bool:
-    """Whether a variable is moved and scaled until a product reads it, and used for nothing else."""
+    """Whether a variable is only moved and scaled until a product reads it."""
     while (user := program.only_user(var)) is not None:
         value = program.definitions[user]
         if is_call(value, "matmul"):
@@ -135,7 +135,7 @@ class _Merger(Rewriter):
         return self._parts.get(var, call)
 
     def _merged(self, group: Sequence[_Projection]) -> dict[relax.Var, relax.Expr]:
-        """Returns the parts of the one product, by the variables that they take the place of."""
+        """Returns the parts of the merged product, by the variables that they replace."""
         weights = np.concatenate([each.weights for each in group], axis=1, dtype=np.float32)
         made = self.builder.emit(relax.op.matmul(self.replaced(group[0].data), constant(weights)))
         if any(each.bias is not None for each in group):

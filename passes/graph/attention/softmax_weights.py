@@ -26,12 +26,12 @@ _ZERO, _ONE = (tirx.const(x, "float32") for x in (0, 1))
 
 
 class NoWeight(Exception):
-    """A weight is not linear in its power."""
+    """Raised if a weight is not linear in its power."""
 
 
 @dataclass(frozen=True)
 class Weight:
-    """The factor of a value.
+    """The factor that a value of an attention is multiplied by.
 
     Attributes:
         value: by the power.
@@ -45,7 +45,7 @@ class Weight:
 
 
 def weight_of(expr: tirx.Expr) -> Weight:
-    """Derives the change of a weight from an expression of `POWER`.
+    """Derives a weight from an expression of `POWER`.
 
     Raises:
         NoWeight: it is not linear.
@@ -90,7 +90,7 @@ def _scaled(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> Weight
 
 
 def _chosen(condition: tirx.Expr, one: tirx.Expr, other: tirx.Expr) -> Weight:
-    """Return the weight that is a select between zero and another weight."""
+    """Returns the weight of a select between zero and another weight."""
     if _is_nan_of_power(condition) and is_number(one, 0):
         return replace(weight_of(other), defined=True)
     if _uses_power(condition) or not (is_number(one, 0) or is_number(other, 0)):

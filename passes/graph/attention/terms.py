@@ -30,15 +30,16 @@ __all__ = ["DEPTH", "KEY", "PRODUCT", "QUERY", "AttentionOperand", "Terms", "hea
 
 QUERY, KEY, DEPTH = (tirx.Var(name, "int64") for name in ("query", "key", "depth"))
 PRODUCT = tirx.Var("product", "float32")
-"""The variables of an expression that computes a score: the indices of its query, its key and a channel, and the
-product of both. The index of the batch element is another one."""
+"""The variables of an expression that computes a score: the product of its query and its key; their indices, and a
+channel, are further ones.
+"""
 
 _ZERO = tirx.IntImm("int64", 0)
 
 
 @dataclass(frozen=True)
 class AttentionOperand:
-    """A tensor that is read, or the same with its last two axes exchanged, so that queries come last."""
+    """A tensor that an attention reads, as it is or with its last two axes exchanged, so that queries come last."""
 
     expr: relax.Expr
     exchanged: bool
@@ -104,7 +105,7 @@ def heads_sharing(terms: Terms) -> int:
 
 
 def stored_loads(element: tirx.Expr) -> list[tirx.BufferLoad]:
-    """Returns the loads of what a key or a value is converted from, or chosen from."""
+    """Returns the loads of the stored elements that a key or a value is converted from, or selected from."""
     match element:
         case TensorLoad():
             return [element]
@@ -167,9 +168,7 @@ class _Reader:
         )  # fmt: skip
 
     def _roles(self) -> tuple[relax.Call, Index, Index]:
-        """Returns the first product, and where in it scores are: the outer axes, and the last two, one of which is
-        keys.
-        """
+        """Returns the first product and the axes of its scores: the outer ones, then queries and keys."""
         if self._product is None:
             raise _NoTerms
         product, (*outer, row, column) = self._product
@@ -197,8 +196,8 @@ class _Reader:
         return in_rows[-1]
 
     def _weighted(self, found: Found, whole: Index) -> tuple[tirx.Expr, Index, Weight]:
-        """Returns the value that a weight is multiplied with, the index of the product, and what becomes of weights
-        before.
+        """Returns the value that a weight is multiplied by, the index of the product, and the changes of weights before
+        it.
         """
         known: dict[relax.Var, tuple[Index, tirx.Expr]] = {found.weights: (whole, POWER)}
         uses: Counter[relax.Var] = Counter()
@@ -241,7 +240,7 @@ class _Reader:
         return value, (*outer, *ordered[1]), weight_of(made)
 
     def _changed(self, expr: relax.Expr, index: Index) -> tirx.Expr:
-        """Returns the score at an index, of the product."""
+        """Returns the score at an index as an expression of the product."""
         value = self._program.definitions[expr]
         if is_call(value, "matmul"):
             if self._product is not None:
@@ -306,7 +305,8 @@ class _Reader:
         return tirx.BufferLoad(self._buffer(AttentionOperand(expr, False)), list(index)) if chosen is None else chosen
 
     def _chosen(self, expr: relax.Expr, index: Index) -> tirx.Expr | None:
-        """Returns an element of keys or values that a kernel chooses from two tensors, such as a ring and new rows.
+        """Returns an element of keys or values that a kernel selects from two tensors, such as a ring buffer and new
+        rows.
 
         None for others.
         """
@@ -367,7 +367,7 @@ class _Reader:
         return expr, index
 
     def _taken(self, call: Any, index: Index) -> tuple[relax.Expr, Index] | None:
-        """Returns the element that is at a position which another tensor says; out of range, the nearest one."""
+        """Returns the element at an index that another tensor holds; an index out of range is clamped."""
         data, positions = call.args
         if call.attrs.axis is None or str(call.attrs.mode) != "clip" or not isinstance(positions.ty, relax.TensorType):
             return None
@@ -411,8 +411,8 @@ class _Reader:
         return buffer
 
     def _moved_result(self, var: relax.Var, index: Index) -> tuple[relax.Var, Sequence[Dimension], Index]:
-        """Returns the last permutation of the result, if nothing else is done with it before; and where an element is
-        then.
+        """Returns the last permutation of the result, if nothing else is done before it, and the index of an element
+        after it.
         """
         found = var, shape_of(var), index
         while (user := self._program.only_user(var)) is not None:

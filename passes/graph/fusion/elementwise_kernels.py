@@ -10,8 +10,7 @@ __all__ = ["element_of_kernel"]
 
 
 def element_of_kernel(kernel: tirx.PrimFunc) -> tuple[Sequence[tirx.Var], tirx.Expr] | None:
-    """Returns the index of an element of the only result of a kernel, as variables, and the element, made of its
-    parameters alone.
+    """Returns the index variables of a kernel's only result, and its element as an expression of the parameters.
 
     None for kernels of several steps, and for those that sum up or write elsewhere.
     """

@@ -18,9 +18,9 @@ from nnefc.passes.tir.common.expressions import parts_of
 __all__ = ["READ", "ExpressionSize", "kernel_size", "size_of_call"]
 
 _NESTING = {**dict.fromkeys(VECTOR_FUNCTIONS, 1), "tirx.log": 2, "tirx.log1p": 3, "tirx.tan": 1, "tirx.atanh": 2}
-"""Functions that TVM takes far longer for when they are inside each other, and how far they count: the logarithm names
-its argument more often than the others do, and TVM writes the arguments of `tan` and `atanh` twice, the latter's in a
-logarithm."""
+"""Functions that TVM takes far longer for when they are nested, and how many levels each counts for: TVM's expansions
+of the logarithm, `tan` and `atanh` repeat the argument.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class KernelSize:
 
 
 def size_of_call(kernel: KernelSize, operands: list[ExpressionSize]) -> ExpressionSize:
-    """Returns the result of a kernel as one expression, whose parameters stand for expressions of these sizes."""
+    """Returns the size of a kernel's result as one expression whose operands are expressions of these sizes."""
     if kernel.stored:
         return READ
     read = [size for size, times in zip(operands, kernel.reads, strict=True) if times]

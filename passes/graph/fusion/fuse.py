@@ -23,7 +23,7 @@ GraphPass: TypeAlias = Callable[[tvm.IRModule], tvm.IRModule]
 
 
 def fuse(mod: tvm.IRModule, cuts: Sequence[CutRule] = (), moves: Sequence[GraphPass] = ()) -> tvm.IRModule:
-    """Turns kernels of single operations into kernels of several, each called where it was.
+    """Fuses kernels of single operations into kernels of several, and merges equal kernels.
 
     Kernels are written with the network's own variables of sizes before the pass and after it.
 
@@ -43,7 +43,7 @@ def fuse(mod: tvm.IRModule, cuts: Sequence[CutRule] = (), moves: Sequence[GraphP
 
 
 class _Namer(Rewriter):
-    """Gives the variables of calls, in their order, names."""
+    """Numbers the variables of calls in their order, and restores their names."""
 
     def __init__(self, mod: tvm.IRModule, names: Sequence[str]) -> None:
         super().__init__(mod)

@@ -31,14 +31,16 @@ from nnefc.passes.tir.common.expressions import is_number, variables_of
 __all__ = ["values_between", "values_spread", "values_transposed"]
 
 _MAX_SPREAD = 6
-"""Nodes of an expression for each column that are computed in every row, rather than by a kernel more."""
+"""The largest expression for each column that is computed again in every row, rather than once by a kernel of
+its own.
+"""
 
 _MAX_TRANSPOSED = 24
-"""Nodes of an expression that are computed element by element, rather than by a kernel more."""
+"""The largest expression that is computed element by element, rather than in vectors by a kernel of its own."""
 
 
 def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
-    """Returns the values of a group of `call_tir`s that separate such steps from the others."""
+    """Returns the values of a group of `call_tir`s at which reshapes and moves are split from the other operators."""
     bindings = bindings_of(group)
     if len(bindings) < 2:
         return set()
@@ -64,8 +66,8 @@ def values_between(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
 
 
 def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
-    """Returns the values of a group of `call_tir`s that take work, and have fewer rows than what is computed
-    of them.
+    """Returns the values of a group of `call_tir`s that take work and have fewer rows than the results computed from
+    them.
     """
     found: set[relax.Var] = set()
     sizes: dict[relax.Expr, ExpressionSize] = {}
@@ -79,7 +81,7 @@ def values_spread(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
 
 
 def values_transposed(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var]:
-    """Returns the values of a group of `call_tir`s that take work, and are read along another axis than the last."""
+    """Returns the values of a group of `call_tir`s that take work and are read along another axis than the last."""
     found: set[relax.Var] = set()
     sizes: dict[relax.Expr, ExpressionSize] = {}
     for binding in bindings_of(group):
@@ -95,7 +97,7 @@ def values_transposed(group: relax.Function, mod: tvm.IRModule) -> set[relax.Var
 
 @lru_cache(maxsize=1024)
 def _transposed(func: tirx.PrimFunc) -> tuple[bool, ...]:
-    """Returns of each operand of a kernel whether neighbors along the result's last axis read distant elements."""
+    """Returns for each operand of a kernel whether neighbours along the result's last axis read distant elements."""
     found: set[tirx.Var] = set()
     for step in KernelAnalysis(func).steps:
         for read in step.reads if step.axes and not step.is_reduction else ():
@@ -107,7 +109,7 @@ def _transposed(func: tirx.PrimFunc) -> tuple[bool, ...]:
 
 
 def _is_spread(value: relax.Expr, result: relax.Var) -> bool:
-    """Whether every row of a result reads a value of one row, whose elements are not all the same."""
+    """Whether every row of a result reads a value that has a single row of different elements."""
     own, whole = shape_of(value), shape_of(result)
     if not own or _is_one(own[-1]) or len(own) > len(whole):
         return False

@@ -54,7 +54,9 @@ def annotate_patterns(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 class _SetApart(Rewriter):
-    """Gives some calls kernels that are not joined with what computes their operands."""
+    """Copies the kernels of calls that must not be fused with the producers of their operands, so that these can be
+    annotated alone.
+    """
 
     def __init__(self, mod: tvm.IRModule, calls: set[relax.Var]) -> None:
         super().__init__(mod)
@@ -85,7 +87,7 @@ def _spreads(var: relax.Var, call: relax.Call) -> bool:
 
 
 def _scalars_of_tensors(func: relax.Function) -> list[tvm.ir.GlobalVar]:
-    """Kernels that compute a scalar which others read to compute tensors with axes."""
+    """Returns the kernels that compute a scalar which kernels of tensors read."""
     makers: dict[relax.Var, tvm.ir.GlobalVar] = {}
     found: list[tvm.ir.GlobalVar] = []
     for var, call in _calls(func):

@@ -20,7 +20,7 @@ def tensors_read(call: relax.Call) -> list[relax.Var]:
 
 
 def with_operands(call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> relax.Call:
-    """`call_tir` of other tensors."""
+    """Returns the `call_tir` with other tensors."""
     kernel, read, *tail = call.args
     changed = relax.Tuple([values.get(field, field) for field in read.fields])
     return relax.Call(call.op, [kernel, changed, *tail], call.attrs, call.ty_args)
@@ -29,7 +29,7 @@ def with_operands(call: relax.Call, values: Mapping[relax.Var, relax.Expr]) -> r
 def call_of_group(
     builder: relax.BlockBuilder, bindings: Sequence[relax.Binding], values: Mapping[relax.Var, relax.Expr]
 ) -> relax.Call:
-    """Returns the call of these steps as a group of its own, or of the only one.
+    """Returns a call of these steps as a group, or of the kernel if there is a single step.
 
     Args:
         values: what is given for the tensors that the steps read from outside.
@@ -45,7 +45,7 @@ def call_of_group(
 
 
 def _group(params: Sequence[relax.Var], bindings: Sequence[relax.Binding]) -> relax.Function:
-    """Returns the steps as a function, with variables of its own."""
+    """Returns the steps as a function with variables of its own."""
     new: dict[relax.Var, relax.Expr] = {param: relax.Var(param.name, param.ty) for param in params}
     made = []
     for binding in bindings:

@@ -26,10 +26,10 @@ __all__ = ["MAX_PARTS", "group_parts"]
 _Element = TypeVar("_Element")
 
 MAX_PARTS = 64
-"""Max tensors that one kernel concatenates or splits."""
+"""The largest number of tensors that one kernel concatenates or splits."""
 
 _GROUP = 16
-"""Tensors of a group, where there are more: what TVM takes to join a step with a concatenation grows with its parts."""
+"""The tensors of a group, where there are more: TVM's time to fuse a step with a concatenation grows with its parts."""
 
 
 def group_parts(mod: tvm.IRModule) -> tvm.IRModule:
@@ -80,5 +80,5 @@ class _Grouper(Rewriter):
 
 
 def _groups(elements: Sequence[_Element]) -> list[Sequence[_Element]]:
-    """Returns the elements in their order, `_GROUP` together."""
+    """Returns the elements in their order, `_GROUP` at a time."""
     return [elements[begin : begin + _GROUP] for begin in range(0, len(elements), _GROUP)]

@@ -31,16 +31,16 @@ __all__ = ["MAX_REPEATED", "CutRule", "split_large_groups"]
 CutRule = Callable[[relax.Function, tvm.IRModule], set[relax.Var]]
 
 MAX_REPEATED = 512
-"""Nodes of an expression that may be computed again because its value is read more than once."""
+"""The largest number of nodes of an expression that are computed again because a value is read more than once."""
 
 _MAX_NODES = 1024
-"""Nodes of an expression, at most: selects among many parts take superlinear time."""
+"""The largest expression: selects among many parts take superlinear time."""
 
 _MAX_NESTED = 4
-"""Elementary functions inside one another: TVM's simplifier takes 30 times as long for each further one."""
+"""The deepest nesting of elementary functions: TVM's simplifier takes 30 times as long for each further one."""
 
 _DEEPEST = 128
-"""Depth of an expression, at most: passes over expressions recurse once for each level."""
+"""The deepest expression: passes over expressions recurse once for each level."""
 
 
 def split_large_groups(mod: tvm.IRModule, rules: Sequence[CutRule] = ()) -> tvm.IRModule:

@@ -81,7 +81,8 @@ def assign_layouts(mod: tvm.IRModule, target: Target, algorithms: FastAlgorithms
 
 
 def assign_vector_layouts(mod: tvm.IRModule, types: Collection[str], size: int, host: Target) -> tvm.IRModule:
-    """Does the same for tensor cores: convolutions that multiply elements of `types`, in blocks of `size` channels.
+    """Assigns layouts for tensor cores: convolutions of elements of `types` are computed in blocks of `size`
+    channels.
 
     Every other operation keeps its form where none of its operands is blocked.
 
@@ -102,7 +103,7 @@ def assign_vector_layouts(mod: tvm.IRModule, types: Collection[str], size: int, 
 
 
 def _first_of(first: LayoutRule | None, second: LayoutRule | None) -> LayoutRule | None:
-    """Returns the rule that tries two, where there are two."""
+    """Returns a rule that tries two rules in turn, or the only one of them."""
     if first is None or second is None:
         return first or second
 
@@ -114,7 +115,7 @@ def _first_of(first: LayoutRule | None, second: LayoutRule | None) -> LayoutRule
 
 
 def _only_in_regions(rule: LayoutRule) -> LayoutRule:
-    """Returns the rule for calls with a blocked operand; others stay as they are."""
+    """Returns a rule that rewrites calls with a blocked operand and leaves others as they are."""
 
     def applied(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
         is_inside = any(layouts.layout_of(arg) is not None for arg in operands(call))

@@ -23,7 +23,7 @@ FOREIGN = -2  # whatever a channel of another tensor has
 
 @dataclass(frozen=True)
 class Blocked:
-    """Blocked layout: slot s holds channel `order[s]`, or is :data:`EMPTY` or :data:`FOREIGN`.
+    """The blocked layout of a tensor: slot s holds channel `order[s]`, or is :data:`EMPTY` or :data:`FOREIGN`.
 
     Each channel has one slot.
 
@@ -77,8 +77,8 @@ class Blocked:
         return FOREIGN not in self.order
 
     def gathered(self, sources: Sequence[int]) -> Blocked:
-        """Returns the same data where channel i is what was channel `sources[i]`; `sources` has each channel once at
-        most.
+        """Returns the layout of the same data seen as other channels: channel i is what was channel `sources[i]`.
+        `sources` has each channel once at most.
         """
         order = np.asarray(self.order)
         order = np.where(order >= 0, FOREIGN, order)
@@ -104,7 +104,9 @@ class Blocked:
 
     @staticmethod
     def joined(parts: Sequence[Blocked]) -> Blocked:
-        """Returns the layout of blocks of one tensor after those of another, of the same size, channels likewise."""
+        """Returns the layout of two tensors whose blocks follow each other, of the same block size; channels follow
+        likewise.
+        """
         order: list[int] = []
         before = 0
         for part in parts:

@@ -66,7 +66,7 @@ def to_row_major(builder: relax.BlockBuilder, data: relax.Expr, channels: int, b
 
 
 def seen_as(builder: relax.BlockBuilder, data: relax.Expr, shape: tuple[int, ...]) -> relax.Var:
-    """Returns the same bytes in another shape; not joined with other computations, whose indices it would
+    """Views the same bytes in another shape, without fusing the view with other computations, whose indices it would
     complicate.
     """
     return emit_te(

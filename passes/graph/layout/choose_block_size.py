@@ -34,7 +34,7 @@ _SHARING = 0.02  # of the time: what sharing constants among the levels of a lib
 
 
 def channels_of_a_block(mod: tvm.IRModule, target: Target) -> int:
-    """Return the channels of a block, the same for all blocked tensors of a module."""
+    """Returns the channels of a block, the same for all blocked tensors of a module."""
     lanes = _lanes(mod, target)
     if target.summed_bytes:
         return min(
@@ -66,7 +66,7 @@ def _lanes(mod: tvm.IRModule, target: Target) -> int:
 
 
 def _filled_up(call: relax.Call, size: int) -> int:
-    """Products of a convolution with blocks of `size` channels, with those of what fills up the last block.
+    """Returns the products of a convolution with blocks of `size` channels, padding of the last blocks included.
 
     Nothing fills up the last block of the data, but kernels that read a part of a block take about as long.
     """
@@ -115,8 +115,8 @@ def _cycles(call: relax.Call, size: int, lanes: int, target: Target) -> float:
 
 
 def _summed_cycles(call: relax.Call, size: int, lanes: int) -> float:
-    """Returns the same where one instruction sums up the products of a block's bytes; of blocks of `lanes` it takes one
-    too.
+    """Estimates the cycles where one instruction sums up the products of a block's bytes; with blocks of `lanes` it
+    takes one instruction too.
     """
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
@@ -137,8 +137,9 @@ def _multiplies(mod: tvm.IRModule, dtypes: Collection[str]) -> bool:
 
 
 def _may_be_one_vector(mod: tvm.IRModule, target: Target) -> bool:
-    """Whether blocks of one vector of float32 come into question: of groups that would leave much of longer ones empty,
-    where nothing is narrower and a library has no other levels, whose vectors may be longer."""
+    """Whether blocks of one float32 vector are an option: for groups that would leave much of longer ones empty, if no
+    type is narrower and the library has no further ISA levels with longer vectors.
+    """
     calls = list(_convolutions(mod))
     if target.block_lanes("float32") != target.lanes("float32") or any(_type(call) in NARROW for call in calls):
         return False
@@ -146,7 +147,7 @@ def _may_be_one_vector(mod: tvm.IRModule, target: Target) -> bool:
 
 
 def _terms(call: relax.Call, target: Target) -> int:
-    """Products that are one step of a sum."""
+    """Returns the number of products that are one step of a sum."""
     if _type(call) not in NARROW or _is_depthwise(call):
         return 1
     return _multiplication(call, target).terms
@@ -157,8 +158,8 @@ def _multiplication(call: relax.Call, target: Target) -> Multiplication:
 
 
 def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
-    """Returns the same where vectors are multiplied by lanes: one is loaded for what a block has of them, of each
-    pixel.
+    """Estimates the cycles where vectors are multiplied by lanes: each vector of a block is loaded once for
+    each pixel.
     """
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
@@ -182,7 +183,7 @@ def _cycles_by_lane(call: relax.Call, size: int, target: Target) -> float:
 
 
 def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
-    """Returns the same where a vector is a group of registers, or a smaller group if its numbers are narrow."""
+    """Estimates the cycles where a vector is a group of registers, or a smaller group if its elements are narrow."""
     outputs, inputs, *kernel = map(_number, shape_of(call.args[1]))
     batch, _, *sizes = shape_of(call.args[0])
     steps = _number(element_count((batch, *result_sizes(sizes, kernel, sliding_of(call, len(kernel))), *kernel)))
@@ -196,5 +197,5 @@ def _cycles_in_groups(call: relax.Call, size: int, target: Target) -> float:
 
 
 def _number(size: Dimension) -> int:
-    """Returns a size, or what it is typically."""
+    """Returns a size, or the size hint of a dynamic one."""
     return int(size_hint(size))

@@ -44,7 +44,9 @@ class _Folder(Rewriter):
         return call if channels is None else relax.op.take(source, constant(channels), axis=1)
 
     def _way_to(self, result: relax.Expr, shape: tuple[int, ...]) -> tuple[relax.Expr, list[_Step], bool]:
-        """Follows the elements of `result` to their source; returns it, the steps, and whether any transposes."""
+        """Follows the elements of `result` to their source; returns the source, the steps, and whether any step
+        transposes.
+        """
         steps: list[_Step] = []
         transposed = False
         expr, definition = result, result
@@ -62,7 +64,7 @@ class _Folder(Rewriter):
         return expr, steps, transposed
 
     def _step_to(self, definition: relax.Expr, shape: tuple[int, ...]) -> tuple[relax.Expr, _Step] | None:
-        """Returns the operand and the move of a tensor of this shape, if its elements are only moved."""
+        """Returns the operand and the move of a tensor, if the tensor only moves elements."""
         if isinstance(definition, relax.TupleGetItem):
             split = self.definition(definition.tuple_value)
             if not is_call(split, "split"):
@@ -129,7 +131,7 @@ _STEPS: dict[str, Callable[[relax.Call, tuple[int, ...]], _Step | None]] = {
 
 
 def _may_be_gathered(source: relax.Expr, result: relax.Var) -> bool:
-    """Whether the shapes differ in their channels only, of which the result has no more."""
+    """Whether the shapes differ only in channels, of which the result has no more than the source."""
     if not isinstance(source.ty, relax.TensorType):
         return False
     before, after = shape_of(source), shape_of(result)

@@ -33,8 +33,8 @@ LayoutRule = Callable[["LayoutRewriter", relax.Call], "relax.Expr | None"]
 
 
 class LayoutRewriter(Rewriter):
-    """Rebuilds `main`; each variable is in row-major or in blocked layout, and its other form is made when asked for,
-    once.
+    """Rebuilds `main` with each variable in row-major or in blocked layout; the other form is made once, when it is
+    needed.
 
     Attributes:
         target: the machine; of GPUs their host, which their rules do not ask.
@@ -83,7 +83,7 @@ class LayoutRewriter(Rewriter):
 
     @cached_property
     def largest_pair(self) -> float:
-        """The maximum over convolutions, depthwise ones apart, of the bytes of data and result together.
+        """Returns the largest sum of the bytes of data and result of any convolution that is not depthwise.
 
         Results count as of the type of the data, which they are usually stored in. Infinity if any size is dynamic.
         """
@@ -115,7 +115,7 @@ class LayoutRewriter(Rewriter):
         return expr
 
     def renamed(self, expr: relax.Expr, layout: Blocked) -> relax.Expr:
-        """Returns the data of `expr`, in blocked layout, where the slots hold other channels; no work at all."""
+        """Returns the same data with the slots renumbered to other channels, which is no work."""
         return expr if self._layout[expr] == layout else self.having(self.builder.emit(expr), layout)
 
     def like(self, source: relax.Expr, result: relax.Var) -> relax.Var:
@@ -140,11 +140,11 @@ class LayoutRewriter(Rewriter):
         return size
 
     def blocked(self, expr: relax.Expr) -> relax.Expr:
-        """`[N, C, *spatial]` in blocked layout, its channels in order."""
+        """Returns `[N, C, *spatial]` in blocked layout, its channels in order."""
         return self.laid_out(expr, Blocked.of(self.row_major_shape(expr)[1], self.size))
 
     def laid_out(self, expr: relax.Expr, wanted: Blocked) -> relax.Expr:
-        """`[N, C, *spatial]` in the layout `wanted`."""
+        """Returns `[N, C, *spatial]` in the layout `wanted`."""
         own = self._layout.get(expr)
         if own == wanted:
             return expr
@@ -156,7 +156,7 @@ class LayoutRewriter(Rewriter):
         return self._other_form[expr, wanted]
 
     def row_major(self, expr: relax.Expr) -> relax.Expr:
-        """Returns a tensor, or a tuple of tensors, as the front end wrote it."""
+        """Returns a tensor, or a tuple of tensors, in row-major layout."""
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self.row_major(field) for field in expr.fields])
         layout = self._layout.get(expr)
@@ -200,7 +200,9 @@ class LayoutRewriter(Rewriter):
     def padded(
         self, data: relax.Expr, before: tuple[Dimension, ...], after: tuple[Dimension, ...], value: int = 0
     ) -> relax.Expr:
-        """`data` with `value` around its spatial dimensions; what makes `data` then writes there, if it can."""
+        """Pads `data` with `value` around its spatial dimensions; the kernel that computes `data` then writes into the
+        padded tensor, if it can.
+        """
         if not any(before) and not any(after):  # a dynamic width may be more than nothing
             return data
         if any(known_less(width, 0) for width in (*before, *after)):
@@ -228,7 +230,7 @@ class LayoutRewriter(Rewriter):
         return self.builder.emit(relax.op.strided_slice(data, list(axes), begin, end))
 
     def kernel(self, function: Callable[..., object], *args: object, name: str) -> relax.Var:
-        """Emits a computation that element-wise steps after it are joined with."""
+        """Emits a computation that following element-wise operators are fused with."""
         return self.emit(function, *args, pattern=OpPattern.OUT_FUSABLE, name=name)
 
     def emit(

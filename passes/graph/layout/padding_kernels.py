@@ -41,7 +41,9 @@ class PaddedTensor:
 
 
 def padding_of(layouts: LayoutRewriter, expr: relax.Expr, rank: int) -> PaddedTensor | None:
-    """Returns what an operator or a kernel pads to make a tensor of so many spatial dimensions; None for others."""
+    """Returns the padding that an operator or a kernel computes, for a tensor with this number of spatial dimensions;
+    None for others.
+    """
     source = layouts.definition(expr)
     if not is_call(source, "nn.pad"):
         return padded_tensor(layouts, expr, rank)
@@ -56,7 +58,9 @@ def padding_of(layouts: LayoutRewriter, expr: relax.Expr, rank: int) -> PaddedTe
 
 
 def padded_tensor(layouts: LayoutRewriter, expr: relax.Expr, rank: int) -> PaddedTensor | None:
-    """Returns what a kernel pads to make a tensor of so many spatial dimensions; None where it computes otherwise."""
+    """Returns the padding that a kernel computes, for a tensor with this number of spatial dimensions; None for
+    others.
+    """
     call = layouts.definition(expr)
     if not is_call(call, "call_tir") or not isinstance(call.args[1], relax.Tuple):
         return None
@@ -119,7 +123,7 @@ def _is_interior(condition: tirx.Expr, axes: Sequence[tirx.Var], widths: _Widths
 
 
 def _slack(condition: tirx.Expr) -> tirx.Expr | None:
-    """Returns the number that is not negative where a comparison of integers holds."""
+    """Returns the difference that is not negative exactly where a comparison of integers holds."""
     match condition:
         case tirx.GE():
             return condition.a - condition.b

@@ -17,11 +17,11 @@ _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
 _ADDITIONS = ("add", "clip")
-"""Arithmetic that is done in float16 where its result is stored in float16: it rounds once more, by as much."""
+"""Arithmetic on float16 results that is done in float16: each rounds once more, by as much."""
 
 
 def moves_on(target: Target, dtype: str) -> tuple[str, ...]:
-    """Return the operators that only move 16-bit floats.
+    """Returns the operators that only move 16-bit floats on this target.
 
     Others are computed in float32 if the target has no arithmetic in `dtype`.
     """
@@ -36,8 +36,8 @@ def sums_on(target: Target) -> Float16Sums:
 
 
 def uses_on(target: Target, dtype: str, algorithms: FastAlgorithms) -> Chooser:
-    """Returns the choice for `target`: products of pairs where they are faster, and no faster algorithm has the
-    weights.
+    """Returns the function that decides how contractions on `target` use 16-bit floats: products of pairs are taken
+    where they are faster and no faster algorithm reads the weights.
     """
     fast = pair_speed(target) > 1
     multiplied = Use.SUMMED if dtype == "float16" else Use.MULTIPLIED

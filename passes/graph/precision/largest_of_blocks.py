@@ -40,7 +40,7 @@ def largest_of_blocks(attributes: Mapping[str, Any], tensors: Sequence[npt.NDArr
 
 
 def _floats_of(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
-    """Returns one number for each block: floats, or integers times the factors that several of them share."""
+    """Returns the scale of each block in float32, multiplied by the factor of its group if there are such factors."""
     numbers, *factors = (part.astype(np.float32) for part in parts)
     for factor in factors:
         numbers = numbers * np.repeat(factor, numbers.shape[1] // factor.shape[1], axis=1)

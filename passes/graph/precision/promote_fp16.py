@@ -52,7 +52,7 @@ _MOVES = frozenset(
 
 
 def promote_fp16(mod: tvm.IRModule) -> tvm.IRModule:
-    """Widens the operands of what is computed in 16-bit floats."""
+    """Converts operands of computations on 16-bit floats to float32."""
     bindings = bindings_of(mod["main"])
     if not any(_float16_type(binding.var) for binding in bindings):
         return mod
@@ -109,7 +109,7 @@ class _Widener(Rewriter):
         return any(field in self.meant for field in fields if isinstance(field, relax.Var))
 
     def _rounded(self, expr: relax.Expr) -> relax.Expr:
-        """Returns a tensor, or a tuple of tensors, in the type that the model says."""
+        """Returns a tensor, or a tuple of tensors, in the model's own type."""
         if isinstance(expr, relax.Tuple):
             fields = [self._rounded(field) for field in expr.fields]
             return expr if all(f.same_as(o) for f, o in zip(fields, expr.fields, strict=True)) else relax.Tuple(fields)

@@ -63,8 +63,7 @@ MOVES = (
     "strided_slice",
     "take",
 )
-"""Operators each of whose results is one of the operands' values, or zero: converted before or after, it is the
-same."""
+"""Operators whose results are values of their operands, or zero, so that they can be converted before or after."""
 
 _TYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 _LARGEST = {"float16": 65504.0, "bfloat16": (2 - 2**-7) * 2.0**127}
@@ -81,7 +80,7 @@ class Use(Enum):
 
 
 Chooser = Callable[[relax.Call, np.ndarray | None], Use]
-"""Given a contraction of float32 and its weights, if they are known; says what it does with 16-bit floats."""
+"""Decides how a float32 contraction uses 16-bit floats, given its weights if they are constant."""
 
 
 def _everywhere(_call: relax.Call, _weights: np.ndarray | None) -> Use:
@@ -96,7 +95,7 @@ def use_16bit_floats(
     keep_wide: Collection[str] = (),
     sums: Float16Sums | None = None,
 ) -> tvm.IRModule:
-    """Narrows the operands of contractions.
+    """Converts operands of contractions to 16-bit floats.
 
     Args:
         dtype: the 16-bit float.
@@ -164,9 +163,7 @@ class _Narrower(Rewriter):
         return self._in_float32(self.builder.emit(relax.op.astype(self.builder.emit(made), self._dtype)))
 
     def _summed(self, var: relax.Var, call: relax.Call) -> relax.Expr:
-        """Returns the contraction by weights times powers of two, for which short sums stay in the 16-bit float's
-        range.
-        """
+        """Scales weights by powers of two so that short sums stay in the range of the 16-bit float."""
         weights = self._weights(self._definitions[var])
         assert weights is not None
         channels = weights.ndim - 1 if is_call(call, "matmul") else 0
@@ -200,7 +197,7 @@ class _Narrower(Rewriter):
         return self._definitions.get(expr) if isinstance(expr, relax.Var) else expr
 
     def _fits(self, call: Any) -> bool:
-        """Whether no known operand has numbers that the 16-bit float cannot hold."""
+        """Whether the 16-bit float holds all numbers in constant operands."""
         known = [array_of(arg) for arg in operands(call) if is_constant(arg) and _is_single(arg)]
         if is_call(call, "clip"):
             known += [np.asarray(float(bound.value)) for bound in call.args[1:]]
@@ -222,7 +219,7 @@ class _Narrower(Rewriter):
         return largest_of_blocks(attributes, [*map(array_of, source.args[1].fields)]) if is_in_blocks else 0.0
 
     def _read_as_float16(self) -> set[relax.Var]:
-        """Returns the variables that contractions read, or moves of which contractions read the results."""
+        """Returns the variables that contractions read, also through moves."""
         found: set[relax.Var] = set()
         for binding in reversed(self._bindings):
             call = binding.value
@@ -257,8 +254,8 @@ class _Narrower(Rewriter):
 
 
 class Float16Sums(NamedTuple):
-    """The condition on weights for 16-bit accumulators: sums stay finite if data are below the 16-bit float's largest
-    number divided by `maximum`.
+    """The condition on weights for 16-bit accumulators: sums are finite while data stay below the largest 16-bit float
+    divided by `maximum`.
 
     Attributes:
         terms: the max number in one sum.
@@ -271,15 +268,16 @@ class Float16Sums(NamedTuple):
 
 
 SUMS_OF_PAIRS = Float16Sums(64, 8.0, 8.0)
-"""Limits of `half_pairs`, which sums up 32 pairs, the first and the second elements apart."""
+"""The limits of `half_pairs`, which sums up 32 pairs: all first elements, and all second ones."""
 
 SUMS_OF_LANES = Float16Sums(4096, 0.125, 32.0)
-"""Limits of `half_product`, see `passes/schedule/cpu/fp16_accumulators.py`."""
+"""The limits of `half_product`: see `passes/schedule/cpu/fp16_accumulators.py`."""
 
 
 def powers_for(columns: np.ndarray, sums: Float16Sums) -> np.ndarray:
-    """Returns a power of two for each row of `columns`, by which its largest weights sum up to `sums.maximum` or half
-    of that; 1 where they sum up to what is between `sums.minimum` and `sums.maximum`."""
+    """Returns a power of two for each row of `columns` that brings the sum of its largest weights to `sums.maximum` or
+    half of it; 1 for rows whose sum is within the limits.
+    """
     sizes = np.abs(columns.astype(np.float32))
     count = min(sums.terms, sizes.shape[1])
     largest = np.partition(sizes, sizes.shape[1] - count, axis=1)[:, -count:].sum(axis=1)
@@ -291,7 +289,7 @@ def powers_for(columns: np.ndarray, sums: Float16Sums) -> np.ndarray:
 
 
 def check_names(modules: Sequence[tvm.IRModule], keep_wide: Collection[str]) -> None:
-    """Checks that there are contractions of these names in a network.
+    """Checks that a network has contractions of these names.
 
     Raises:
         CompileError: a pattern is no contraction's.
@@ -310,14 +308,14 @@ _SHOWN = 8
 
 
 def narrowable(bindings: Sequence[Any], keep_wide: Collection[str]) -> list[Any]:
-    """Returns the bindings of contractions of float32 that need not stay wide."""
+    """Returns the bindings of float32 contractions that may use 16-bit floats."""
     contractions = [binding for binding in bindings if _is_contraction(binding.value)]
     wide = at_the_ends(bindings, {binding.var for binding in contractions}, keep_wide)
     return [b for b in contractions if b.var not in wide and not _is_called(b.var, keep_wide)]
 
 
 def _is_called(var: relax.Var, patterns: Collection[str]) -> bool:
-    """Whether a result has one of these names; in Relax, names have no other characters than identifiers have."""
+    """Whether a result has one of these names, compared as Relax spells them: identifiers only."""
     own = re.sub(r"\W", "_", str(var.name))
     return any(fnmatchcase(own, re.sub(r"[^\w*?]", "_", name)) for name in patterns if name not in KEPT_WIDE)
 
@@ -355,7 +353,7 @@ def _is_single(expr: relax.Expr) -> bool:
 
 
 def summing_in_single(args: list[relax.Expr], call: Any) -> relax.Call:
-    """Returns the same contraction of other operands, with a result of single precision."""
+    """Returns the contraction of other operands, with a float32 result."""
     if is_call(call, "matmul"):
         return relax.op.matmul(*args, out_dtype="float32")
     attrs = call.attrs

@@ -24,7 +24,7 @@ _STEPS = ("add", "astype", "clip", "maximum", "minimum", "nn.relu", "round")
 _MOVES = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
 _TYPES = ("float32", "int32", "int8", "uint8")
 _LONGEST = 16
-"""Operators that are followed back."""
+"""The largest number of operators that are followed back."""
 
 
 def byte_range(expr: relax.Expr, definition: Callable[[relax.Expr], relax.Expr | None]) -> tuple[int, int]:

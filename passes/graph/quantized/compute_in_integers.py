@@ -100,7 +100,7 @@ def _moved(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _moved_constant(rewriter: IntegerRewriter, call: relax.Call, source: Quantized) -> relax.Expr | None:
-    """Constants reshaped or transposed."""
+    """Returns a constant reshaped or transposed."""
     values, axis = array_of(source.data), source.grid.axis
     if is_call(call, "permute_dims"):
         axes = (
@@ -176,7 +176,9 @@ def _convolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | No
 
 
 def _deconvolution(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
-    """Rewrites it as a convolution that computes the phases of the strides, and their interleaving."""
+    """Rewrites a transposed convolution as a convolution that computes the phases of the strides, and their
+    interleaving.
+    """
     data, found = rewriter.computed(call.args[0]), rewriter.weights(call.args[1])
     if data is None or found is None or int(call.attrs.groups) != 1:
         return None
@@ -248,7 +250,7 @@ def _product(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _are_multiplied(left: str, right: str) -> bool:
-    """Whether elements of two types are multiplied with each other: integers, or floats of 8 bits."""
+    """Whether the target multiplies elements of these two types: integers, or 8-bit floats."""
     return (left in FLOAT8) == (right in FLOAT8)
 
 
@@ -287,7 +289,7 @@ def _added(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr | None:
-    """Returns a constant for each channel, to the channels of each phase."""
+    """Returns a constant for each channel, repeated for each phase of the channel."""
     for left, right in (call.args, call.args[::-1]):
         found, value = rewriter.phases_of(left), rewriter.known(right)
         if found is None or value is None or broadcast_shapes(shape_of(left), value.shape) != shape_of(left):
@@ -304,7 +306,7 @@ def _added_to_phases(rewriter: IntegerRewriter, call: relax.Call) -> relax.Expr 
 
 
 def _with_bias(rewriter: IntegerRewriter, sum_: ScaledSum, value: np.ndarray) -> ScaledSum | None:
-    """Returns a sum and constants: added as integers, where they are whole steps of the sum; None where that would
+    """Returns the sum plus constants, added as integers where they are multiples of its step; None where that would
     round.
     """
     (data, factor), *others = sum_.terms

@@ -26,7 +26,7 @@ __all__ = ["dequantize_float8_constants", "name_float8"]
 
 
 def name_float8(mod: tvm.IRModule) -> tvm.IRModule:
-    """Writes kernels that quantize to floats of 8 bits, or dequantize them, as operators."""
+    """Replaces kernels that quantize to 8-bit floats, or dequantize them, by operators."""
     kernels = (func for func in mod.functions.values() if isinstance(func, tirx.PrimFunc))
     if not any(_type_of(kernel) is not None for kernel in kernels):
         return mod
@@ -34,14 +34,14 @@ def name_float8(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def dequantize_float8_constants(mod: tvm.IRModule) -> tvm.IRModule:
-    """Replaces constants of floats of 8 bits that are dequantized by their float32 values."""
+    """Replaces dequantized 8-bit float constants by their float32 values."""
     if not any(_is_dequantized_constant(binding.value) for binding in bindings_of(mod["main"])):
         return mod
     return _Dequantizer(mod).transform()
 
 
 def _type_of(kernel: tirx.PrimFunc) -> str | None:
-    """Returns the type that a kernel quantizes to, or dequantizes; None for other kernels."""
+    """Returns the 8-bit float type that a kernel quantizes to or dequantizes; None for other kernels."""
     return str(kernel.attrs[FLOAT8_TYPE]) if kernel.attrs and FLOAT8_TYPE in kernel.attrs else None
 
 
@@ -110,7 +110,7 @@ def _grid_of(scales: np.ndarray) -> Grid | None:
 
 
 def _spread(grid: Grid, rank: int) -> np.ndarray:
-    """Returns the scales with as many axes as the tensor."""
+    """Returns the scales broadcast to the rank of the tensor."""
     if grid.axis is None:
         return grid.scale
     return grid.scale.reshape([-1 if axis == grid.axis else 1 for axis in range(rank)])

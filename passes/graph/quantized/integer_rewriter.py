@@ -26,7 +26,7 @@ MOVING = ("expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice")
 
 
 class IntegerRewriter(Rewriter):
-    """Rebuilds `main`, and knows of tensors which integers they stand for.
+    """Rebuilds `main` and records which integers, or sums of integers, each tensor stands for.
 
     Attributes:
         with_limits: see :class:`compute_in_integers`.
@@ -46,7 +46,7 @@ class IntegerRewriter(Rewriter):
         return quantized_of(self.definition(expr))
 
     def computed(self, expr: relax.Expr) -> Quantized | None:
-        """Returns the elements of 8 bits of one grid that a tensor stands for, if they are computed by the network."""
+        """Returns the 8-bit elements of one grid that a tensor stands for, if the network computes them."""
         source = self.quantized(expr)
         if source is None or source.grid.axis is not None or is_constant(source.data) or source.dtype not in EIGHT_BITS:
             return None
@@ -57,7 +57,7 @@ class IntegerRewriter(Rewriter):
         return expr in self._sums
 
     def dequantized(self, data: relax.Expr, grid: Grid) -> relax.Expr:
-        """Reals that stand for `data`."""
+        """Returns the real values of `data`."""
         return self.builder.emit(Quantized(data, grid).dequantized())
 
     def sum_of(self, expr: relax.Expr) -> ScaledSum | None:
@@ -77,7 +77,7 @@ class IntegerRewriter(Rewriter):
         return var
 
     def phases_of(self, expr: relax.Expr) -> tuple[ScaledSum, Interleaving] | None:
-        """Returns the sums that the elements of a tensor are, and how they are interleaved, if it is made so."""
+        """Returns the sums that a tensor interleaves, and how, if it does."""
         return self._phases.get(expr)
 
     def interleaved(self, phases: ScaledSum, way: Interleaving) -> relax.Var:
@@ -138,7 +138,7 @@ class IntegerRewriter(Rewriter):
         return floats
 
     def weights(self, expr: relax.Expr) -> tuple[np.ndarray, Grid] | None:
-        """Dequantized constants of 8 bits whose zero is zero, or can be made so, and how they are scaled."""
+        """Returns dequantized 8-bit constants whose zero point is 0, or can be made so, and their scale."""
         source = self.quantized(expr)
         if source is None or not is_constant(source.data) or source.dtype not in EIGHT_BITS:
             return None
@@ -151,7 +151,7 @@ class IntegerRewriter(Rewriter):
         return None if fits is None else (centred.astype(fits), Grid(grid.scale, np.zeros_like(grid.zero), grid.axis))
 
     def minus(self, sums: relax.Expr, less: np.ndarray) -> relax.Expr:
-        """Sums in int32 less constants, which may be zero."""
+        """Subtracts constants, which may be zero, from sums in int32."""
         return self.builder.emit(relax.op.add(sums, constant(-less.astype(np.int32)))) if less.any() else sums
 
 
@@ -161,11 +161,13 @@ def _unscaled(shift: np.ndarray, factor: np.ndarray) -> np.ndarray:
 
 _SAME = 1e-9  # of what a sum adds, which is computed in float64
 _MAX_STEPS = 64
-"""Limits and moves between a sum and its quantization: of longer chains the last ones are computed as floats."""
+"""The largest number of clamps and moves between a sum and its quantization; of longer chains the last ones are
+computed as floats.
+"""
 
 
 class QuantizedSums:
-    """Makes the integers that tensors are quantized to, from what the tensors are made of."""
+    """Computes the integers that tensors are quantized to from the sums that the tensors stand for."""
 
     def __init__(self, rewriter: IntegerRewriter, grid: Grid, dtype: str) -> None:
         self._rewriter, self._grid, self._dtype = rewriter, grid, dtype
@@ -207,7 +209,7 @@ class QuantizedSums:
         return self._grid.step(value, self._dtype)
 
     def _of_parts(self, call: relax.Call, low: float, high: float, steps: int) -> relax.Expr | None:
-        """Parts of a concatenation, each by itself."""
+        """Quantizes each part of a concatenation by itself."""
         fields = list(call.args[0].fields)
         parts = [self.of(field, low, high, steps) if self._is_own(field) else None for field in fields]
         if all(part is None for part in parts):
@@ -219,7 +221,7 @@ class QuantizedSums:
         return self._emit(relax.op.concat(whole, int(call.attrs.axis)))
 
     def _is_own(self, field: relax.Expr) -> bool:
-        """Whether no floats are needed of a part, or all that is needed of it are its integers."""
+        """Whether a part is only needed as integers."""
         return self._rewriter.used_once(field) or self._rewriter.quantized(field) is not None
 
     def _plainly(self, expr: relax.Expr) -> relax.Call:

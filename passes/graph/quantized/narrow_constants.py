@@ -36,7 +36,7 @@ __all__ = ["dequantized_for", "narrow_constants"]
 
 
 _MIN_ELEMENTS = 1 << 10
-"""Elements of a constant, at least, that is kept narrow: smaller ones save less than the widening code takes."""
+"""The fewest elements of a constant that is kept narrow: smaller ones save less than the widening code takes."""
 
 _MAX_READS = 4  # of elements of a constant, for one element of what a kernel computes
 
@@ -48,13 +48,14 @@ vector takes some five cycles, a row of products half a cycle."""
 _LOOKED_AT = 256  # elements that are tried before all are
 
 _CONVERTED = 1 << 20
-"""Elements of a constant that are converted at a time: of a large one little more is in memory."""
+"""The elements of a constant that are converted at a time, to bound the memory that this takes."""
 
 _ELEMENT_WISE = ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract", "where")
 
 
 def narrow_constants(mod: tvm.IRModule, target: Target | None, strict: bool = False) -> tvm.IRModule:
-    """Widens large constants where they are read, if the readers can do it on the way.
+    """Keeps large constants narrow, and dequantizes or converts them where they are read, if the reader can do that on
+    the way.
 
     Args:
         target: what the kernels run on; None if convolutions and matrix products are left with float32.
@@ -65,7 +66,8 @@ def narrow_constants(mod: tvm.IRModule, target: Target | None, strict: bool = Fa
 
 
 def dequantized_for(rewriter: Rewriter, packed: relax.Expr, rows: int, target: Target) -> relax.Expr:
-    """Packed weights of a contraction with `rows` rows, or pixels: dequantized in each run before it, if that pays.
+    """Returns packed weights for a contraction with `rows` rows or pixels: dequantized before it in each run, if that
+    pays.
 
     Else the contraction widens each weight as often as it reads it: once for every tile of rows. That costs least where
     rows are few, and where all float32 weights do not fit into half of the second cache.
@@ -112,7 +114,9 @@ class _Narrower(Rewriter):
         return call
 
     def _take(self, call: relax.Call) -> relax.Expr:
-        """Rows of a narrow table: by a kernel that fusion joins with what widens them, which it does not with TVM's."""
+        """Gathers rows of a narrow table by a kernel of its own, because fusion does not join TVM's with what
+        dequantizes the rows.
+        """
         table, indices = call.args
         wide = self._dequantized(table)
         if wide is table:
@@ -122,7 +126,7 @@ class _Narrower(Rewriter):
         return self.emit_te(_rows, wide, indices, axis, mode, name="take", attrs=attrs)
 
     def _kernel(self, call: relax.Call) -> relax.Expr:
-        """Returns a call of a kernel, each of whose results is an expression of few elements of its operands."""
+        """Returns a call of a kernel whose results are each an expression of few elements of its operands."""
         kernel, read, *tail = call.args
         fields = list(read.fields)
         if not any(self._stored(field) for field in fields):
@@ -150,7 +154,7 @@ class _Narrower(Rewriter):
         return self.emit_te(expert_products, x, chosen, narrow, total, name="experts", attrs=attrs)
 
     def _joinable(self, kernel: tvm.ir.GlobalVar) -> tirx.PrimFunc | None:
-        """Returns a kernel in the form that fusion joins with what computes its operands, if it has one.
+        """Returns a kernel in a form that fusion joins with the producers of its operands, if it has one.
 
         TVM takes a kernel for opaque that finds the position of what it reads in another tensor.
         """
@@ -163,7 +167,7 @@ class _Narrower(Rewriter):
         return None if own is not None or kernel_size(joined).stored else joined
 
     def _dequantized(self, expr: relax.Expr) -> relax.Expr:
-        """`expr`, by a widening of its own if it is a large constant that can be narrow."""
+        """Returns a dequantization of its own for `expr`, if that is a large constant that can be narrow."""
         source = self._stored(expr)
         if source is None:
             return expr
@@ -229,7 +233,7 @@ class _Narrower(Rewriter):
 
 
 def _annotated(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a kernel with the way to join it with others that TVM finds."""
+    """Returns a kernel with the fusion pattern that TVM's analysis finds."""
     return relax.transform.AnnotateTIROpPattern()(tvm.IRModule({"kernel": func}))["kernel"]
 
 
@@ -251,7 +255,7 @@ def _in_16_bits(array: np.ndarray, target: Target | None) -> np.ndarray | None:
 
 
 def _converted(flat: np.ndarray, dtype: type) -> np.ndarray | None:
-    """Returns all elements, not to be written to, in a type of 16 bits; None where it does not hold one exactly."""
+    """Returns all elements in a 16-bit type, read-only; None where the type does not hold one of them exactly."""
     made = empty_array(flat.shape, dtype)
     for start in range(0, len(flat), _CONVERTED):
         part = slice(start, start + _CONVERTED)
@@ -273,7 +277,7 @@ def _exact(array: np.ndarray, dtype: type) -> np.ndarray | None:
 
 
 def _centred(source: Quantized) -> np.ndarray:
-    """Returns the integers less their zero point, in the narrowest type that holds them."""
+    """Returns the integers minus their zero point, in the narrowest type that holds them."""
     values, grid = array_of(source.data), source.grid
     if not grid.zero.any():
         return values

@@ -37,7 +37,7 @@ def narrow_results(mod: tvm.IRModule) -> tvm.IRModule:
 
 @dataclass(frozen=True, eq=False)
 class _Moved:
-    """Steps that are computed where their result is read.
+    """Steps that are computed in the group that reads their result.
 
     Attributes:
         bindings: the steps, in order.
@@ -82,7 +82,7 @@ class _Mover(Rewriter):
     def _group(
         self, var: relax.Var, call: relax.Call
     ) -> tuple[Sequence[relax.Binding] | None, Mapping[relax.Var, relax.Expr]]:
-        """Returns the steps that a binding stands for, and what they are given; None where it is no such call."""
+        """Returns the steps that a binding stands for, and their operands; None if it is not a call of a group."""
         if isinstance(call.op, tvm.ir.GlobalVar) and isinstance(self._mod[call.op], relax.Function):
             # equal groups are one function: its variables stand for other values in each call
             group = _with_sizes_of_call(copy_with_new_vars(self._mod[call.op]), call.args)
@@ -116,7 +116,7 @@ class _Mover(Rewriter):
         return found
 
     def _takes_steps(self, reader: relax.Call, var: relax.Var) -> bool:
-        """Whether a call reads `var` element by element, so that computing it there is as much work."""
+        """Whether a call reads `var` element by element, so that the moved steps are computed no more often."""
         if is_call(reader, "call_tir"):
             return self._is_taken_apart(reader) and len(reader.args) == 2
         if not isinstance(reader.op, tvm.ir.GlobalVar) or not isinstance(self._mod[reader.op], relax.Function):
@@ -142,7 +142,7 @@ class _Mover(Rewriter):
 
 
 def _with_sizes_of_call(group: relax.Function, args: Sequence[relax.Expr]) -> relax.Function:
-    """Returns a group with the caller's dimensions in place of its own: steps that move know those of both groups."""
+    """Returns a group rewritten in the caller's dimensions, so that steps can move between two groups."""
     pairs = [
         pair
         for param, arg in zip(group.params, args, strict=True)
@@ -153,7 +153,7 @@ def _with_sizes_of_call(group: relax.Function, args: Sequence[relax.Expr]) -> re
 
 
 def _sizes(expr: relax.Expr) -> Sequence[tirx.Expr]:
-    """Returns the dimensions that an operand shows: those of a tensor, or numbers given as a shape."""
+    """Returns the dimensions of an operand: those of a tensor's shape, or the numbers of a shape."""
     shape = expr.ty.shape if isinstance(expr.ty, relax.TensorType) else expr.ty
     return list(shape.values or ())
 

@@ -19,24 +19,24 @@ __all__ = ["BYTES", "EIGHT_BITS", "NARROW", "converted", "packed_bytes", "packed
 
 
 def converted(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
-    """Data in the type that the instruction reads; without an instruction, as they are."""
+    """Converts data to the type that the instruction reads; without an instruction they stay as they are."""
     if str(data.ty.dtype) == how.data:
         return data
     return emit_te(builder, lambda t: convert(t, how.data, how.offset), data, name="convert")
 
 
 def packed_data(builder: relax.BlockBuilder, data: relax.Expr, how: Multiplication) -> relax.Expr:
-    """Converted data, packed along their last axis, a multiple of the terms; single elements as they are."""
+    """Packs converted data along their last axis, a multiple of the terms; single elements stay as they are."""
     return data if how.terms == 1 else packed_bytes(builder, data)
 
 
 def packed_bytes(builder: relax.BlockBuilder, data: relax.Expr) -> relax.Expr:
-    """Data packed along their last axis, which has full packed operands, whatever instruction multiplies them."""
+    """Packs data along their last axis, which has full packed operands, whatever instruction multiplies them."""
     attrs = {FUSION: OpPattern.OPAQUE, SAME_BYTES: True}
     return emit_te(builder, pack_dot_operands, data, name="dot_operands", attrs=attrs)
 
 
 def packed_weights(weights: np.ndarray, axis: int, how: Multiplication) -> np.ndarray:
-    """Constant weights, packed along an axis; single elements as they are."""
+    """Packs constant weights along an axis; single elements stay as they are."""
     elements = weights.astype(how.stored or how.weights)
     return elements if how.terms == 1 else packed_array(elements, axis, how.terms)

@@ -50,8 +50,9 @@ class Grid:
         return -1 if self.axis is None else self.axis
 
     def step(self, value: float, dtype: str) -> float:
-        """Returns the integer of the type `dtype` that a real number is rounded to, or the real number that is rounded
-        to a float of 8 bits; for one scale."""
+        """Returns the integer to which a real number is rounded, or the real number rounded to an 8-bit float; for one
+        scale.
+        """
         low, high = limits_of(dtype)
         if dtype in FLOAT8:
             return float(np.clip(np.float32(value) / self.scale, low, high))
@@ -109,16 +110,14 @@ class ScaledSum:
 
 
 def _operand(value: np.ndarray) -> relax.Expr:
-    """Returns a constant in float32, never without axes: that would become part of the code, and kernels
-    would differ.
+    """Returns a constant in float32 with at least one axis: a scalar would become part of the code, and kernels would
+    differ.
     """
     return constant(np.atleast_1d(value).astype(np.float32))
 
 
 def grid_of(call: relax.Call) -> Grid | None:
-    """Returns the grid of a `quantize` or `dequantize`; None if it is not known, or has other steps than
-    positive ones.
-    """
+    """Returns the grid of a `quantize` or `dequantize`; None if it is unknown or has scales that are not positive."""
     _, scale, zero = call.args
     if not is_constant(scale) or not is_constant(zero):
         return None

@@ -32,13 +32,16 @@ __all__ = ["tabulate_bytes"]
 
 _VALUES = 256
 _LOOKUP = 3
-"""Instructions for each element: two loads and a store."""
+"""The instructions of a table lookup for each element: two loads and a store."""
 _MIN = 16
-"""Instructions for an element, at least, from which on a table pays; cheaper expressions, such as limits and other
-scales, are computed in integers."""
+"""The fewest instructions for an element that a table replaces; cheaper expressions, such as clamps and other scales,
+are computed in integers.
+"""
 
 _MAX_ROUNDINGS = 16
-"""To bytes, in one table; a longer chain is several, so that work stays linear."""
+"""The largest number of roundings to bytes in one table; longer chains become several, so that the work stays
+linear.
+"""
 
 _FUNCTION = 16
 _COSTS = {
@@ -57,11 +60,11 @@ _COSTS = {
         _FUNCTION,
     ),
 }  # fmt: skip
-"""Element-wise operators, and roughly how many instructions each takes for a vector."""
+"""Element-wise operators, with the approximate number of instructions that each takes for a vector."""
 
 
 def tabulate_bytes(mod: tvm.IRModule, target: Target, computations: Mapping[str, Callable[..., Any]]) -> tvm.IRModule:
-    """Computes functions of one tensor of bytes, whose results are bytes, while compiling.
+    """Evaluates functions from one tensor of bytes to bytes at compile time, as tables.
 
     Args:
         target: whose vectors compute what is not looked up.
@@ -85,7 +88,7 @@ def _is_narrow(expr: relax.Expr) -> bool:
 
 
 class _Chains:
-    """The tensors that are element-wise functions of one tensor of bytes.
+    """The tensors that are element-wise functions of a single tensor of bytes.
 
     Attributes:
         source: that tensor, of each of them.
@@ -120,7 +123,7 @@ class _Chains:
             self._roundings[var] = before + _is_narrow(var)
 
     def _source_of(self, expr: relax.Expr) -> relax.Expr:
-        """Returns the bytes that an operand is a function of: itself, if many roundings come before it."""
+        """Returns the bytes that an operand is a function of: the operand itself, if many roundings come before it."""
         if _is_narrow(expr) and self._roundings.get(expr, 0) >= _MAX_ROUNDINGS:
             return expr
         return self.source.get(expr, expr)
@@ -131,7 +134,7 @@ class _Chains:
         return known and _elements(expr) == 1
 
     def needed(self) -> list[relax.Var]:
-        """Returns the bytes that are read by something else, or computed with in a wider type by what is."""
+        """Returns the bytes that other operators read, or that are computed with in a wider type."""
         escape = set()
         for var in reversed(self.source):
             source = self.source[var]
@@ -155,13 +158,13 @@ class _Chains:
         return list(found)
 
     def cost(self, var: relax.Var) -> int:
-        """Instructions for a vector of elements."""
+        """Returns the instructions for a vector of elements."""
         steps = (step for step in self.steps(var) if step in self.source)
         return sum(_COSTS[self.calls[step].op.name.removeprefix("relax.")] for step in steps)
 
 
 def _elements(expr: relax.Expr) -> int | None:
-    """1 for a tensor of one element; None for others, and where that is not known."""
+    """Returns 1 for a tensor of one element, and None for others."""
     return 1 if all(isinstance(size, int) and size == 1 for size in shape_of(expr)) else None
 
 

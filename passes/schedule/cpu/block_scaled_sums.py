@@ -28,13 +28,15 @@ from nnefc.passes.tir.common.expressions import int64, loads_of, substituted, va
 __all__ = ["sum_block_by_block"]
 
 _PIECE = 8
-"""Terms at least that are summed up by themselves where there is but one sum: some four instructions each."""
+"""The fewest terms that are summed up by themselves where there is a single accumulator: a piece costs some four
+instructions.
+"""
 
 
 def sum_block_by_block(
     sch: s_tir.Schedule, block: SBlockRV, apart: bool = False
 ) -> tuple[s_tir.Schedule, SBlockRV, list[SBlockRV]]:
-    """Sums each block up by itself, along the first of the reduced axes, as a new schedule.
+    """Returns a new schedule that sums up each block by itself, along the first of the reduced axes.
 
     Args:
         apart: whether a single sum is in registers: each of its terms waits for the one before, so that few of a block
@@ -81,7 +83,7 @@ def sum_block_by_block(
 
 
 def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
-    """Returns the sums of few terms each, which a sum over words and their elements adds up then; none if it has few
+    """Splits a sum over words and their elements into pieces of few terms; returns no piece if the sum is short
     itself.
     """
     word, element = sch.get_loops(block)[-2:]
@@ -93,9 +95,7 @@ def _in_pieces(sch: s_tir.Schedule, block: SBlockRV) -> list[SBlockRV]:
 
 
 def _apart(term: tirx.Expr, within: set[tirx.Var], count: int) -> tuple[tirx.Expr, list[tirx.Expr], tirx.Expr | None]:
-    """Returns the product of factors that change within a block; the product of the other factors, and the other terms,
-    for a whole block; and the factors that all of these had, which they have no longer; None if there are none.
-    """
+    """Splits products into the factors that change within a block and those that do not; None if all change."""
     products = [_operands(part, tirx.Mul) for part in _operands(term, tirx.Add)]
     (moving,) = (product for product in products if within & variables_of(product))
     changing = [factor for factor in moving if within & variables_of([factor])]
@@ -125,14 +125,14 @@ def _product(factors: Sequence[tirx.Expr]) -> tirx.Expr:
 
 
 def _with_tensor(node: s_tir.SBlock, old: tirx.Var, new: tirx.Var) -> s_tir.SBlock:
-    """Returns a block with another tensor among its own."""
+    """Returns a block with a further tensor of its own."""
     if not any(tensor.same_as(old) for tensor in node.alloc_buffers):
         return node
     return with_fields(node, alloc_buffers=[new if tensor.same_as(old) else tensor for tensor in node.alloc_buffers])
 
 
 def _with_body(node: s_tir.SBlock, store: tirx.BufferStore, init: tirx.Stmt) -> s_tir.SBlock:
-    """Returns a block that stores something else."""
+    """Returns a block with another statement as its body."""
     reads = [_region(load.source, load.indices) for load in loads_of(store.value)]
     return with_fields(node, reads=reads, writes=[_region(store.buffer, store.indices)], body=store, init=init)
 

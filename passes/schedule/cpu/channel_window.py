@@ -19,7 +19,9 @@ __all__ = ["ChannelWindowRule"]
 
 
 class ChannelWindowRule:
-    """Two steps without reductions; the second reads windows along the last axis of what the first has made."""
+    """Schedules two element-wise steps, the second of which reads windows along the last axis of the first one's
+    result.
+    """
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if kernel.reductions:
@@ -60,7 +62,7 @@ class ChannelWindowRule:
 
 
 def _window_reader(kernel: KernelAnalysis, line: ScheduleBlock) -> ScheduleBlock | None:
-    """Returns the one step that reads what `line` makes, if it reads several neighbours along the last axis at once."""
+    """Returns the only step that reads the result of `line`, if it reads several neighbours along the last axis."""
     if len(line.consumers) != 1:
         return None
     reader = kernel.by_name[line.consumers[0]]
@@ -69,7 +71,7 @@ def _window_reader(kernel: KernelAnalysis, line: ScheduleBlock) -> ScheduleBlock
 
 
 def _position_axes(line: ScheduleBlock, reader: ScheduleBlock) -> list[int] | None:
-    """Returns the axes of the reader that say which line it reads; the line has no others but its own."""
+    """Returns the reader's axes that select the line it reads; the line has no others but its own."""
     read = reader.read_of(line.result)
     assert read is not None
     found = []

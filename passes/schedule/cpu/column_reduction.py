@@ -25,7 +25,7 @@ _SHORTEST_PIECE = 32  # elements: the loop around shorter pieces takes as long a
 
 
 class ColumnReductionRule:
-    """One reduction of one tensor; the last axis of both sides is the same."""
+    """Schedules one reduction of one tensor that keeps the last axis."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.reductions) != 1:
@@ -75,7 +75,7 @@ def _vectorize(sch: s_tir.Schedule, block: SBlockRV, lanes: int) -> None:
 
 
 def _join_producers(sch: s_tir.Schedule, kernel: KernelAnalysis, step: ScheduleBlock) -> bool:
-    """Computes an operand where it is read, which is once for each element; whether that is all that is before."""
+    """Computes the operand where it is read, once for each element; returns whether no other step comes before."""
     waiting = list(step.producers)
     before: list[ScheduleBlock] = []
     while waiting:

@@ -63,35 +63,44 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["ContractionRule"]
 
 _SPREAD_AT_ONCE = 2
-"""Words whose halves are brought in form from one load: of more, LLVM keeps so many halves that sums are spilled."""
+"""The number of words that are unpacked from one load: of more, LLVM keeps so many parts in registers that accumulators
+are spilled.
+"""
 
 _TERMS, _TERMS_SMALL, _TERMS_OF_BYTES = 27, 9, 4
-"""Of each sum, that assembler may be written out for: of a row of a filter and a block of channels, or of 3 x 3 x 3; of
-one block where the code is to be small, or comes over a network; there of bytes, four steps, which are as fast."""
+"""The largest number of terms of each sum that assembly is written out for: a row of a filter and a block of channels,
+or 3 x 3 x 3; one block if the code shall be small; of bytes then four, which are as fast.
+"""
 
 _QUAD_REGISTERS = 10
-"""For sums of pairs of quads, a column and a row: magnitudes and signs of two vectors, ones and products take six, so
-that none are spare."""
+"""Registers that products of quad pairs need besides accumulators: magnitudes and signs of two vectors, ones and
+products take six, so that none are spare.
+"""
 
 _BYTE = 8
-"""Bits of results of which all vectors of a row become one: Arm has fewer instructions for two than for one."""
+"""Results of this many bits are written as one vector for each row: Arm has fewer instructions for two vectors than for
+one.
+"""
 
 _WRITTEN_OUT = 16
-"""Products of vectors that one iteration of a loop has, where LLVM unrolls none but the last iteration."""
+"""The largest number of vector products in the iterations that are written out together; LLVM unrolls only the last
+iteration of such a loop.
+"""
 
 _UNROLLED = 96
-"""Products of a dynamic number of rows and one column that are written out, in loops that are not much longer. Of eight
-rows, LLVM would unroll two iterations, and then store a sum on the stack in each."""
+"""The largest number of products, of a dynamic number of rows and one column, that are written out in short loops. Of
+eight rows, LLVM would unroll two iterations, and store a sum on the stack in each.
+"""
 
 _VECTOR_BITS = 256
-"""Of vectors that x86-64 has 16 registers for, which `microkernels/x86_fma.py` multiplies."""
+"""The vectors that x86-64 has 16 registers for, which `microkernels/x86_fma.py` multiplies."""
 
 _SHORT = 3
-"""Iterations of the innermost loop that are written out on small cores."""
+"""The largest trip count of an innermost loop that is written out on small cores."""
 
 
 class ContractionRule:
-    """A sum of products whose last axis indexes one factor only, in full vectors."""
+    """Schedules a sum of products whose last axis indexes one factor only, in full vectors."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.reductions) != 1:
@@ -281,12 +290,12 @@ class ContractionRule:
 
 
 def _of_quad_pairs(step: ScheduleBlock) -> bool:
-    """Whether a sum is one of pairs of quads, each vector of which reads data of its own."""
+    """Whether a sum is of pairs of quads and each of its vectors reads data of its own."""
     return isinstance(step.value, tirx.Add) and is_quad_pair(step.value.b)
 
 
 def _multiplies_stored(step: ScheduleBlock, lanes: int) -> bool:
-    """Whether a sum is one of products of two elements of float32, as they are stored, in full vectors of 256 bits."""
+    """Whether a sum is of products of float32 elements that are read as stored, in full vectors of 256 bits."""
     product = step.value.b if isinstance(step.value, tirx.Add) else None
     factors = (product.a, product.b) if isinstance(product, tirx.Mul) else ()
     return (
@@ -297,8 +306,9 @@ def _multiplies_stored(step: ScheduleBlock, lanes: int) -> bool:
 
 
 def _kind_of(step: ScheduleBlock) -> str:
-    """Returns the kind of products in a sum, as `lane_products.product_of` takes it. Dot products of one instruction
-    count as those of float32, which take as many registers."""
+    """Returns the kind of products in a sum, for `lane_products.product_of`; dot products of one instruction count as
+    float32, which takes as many registers.
+    """
     if spreading(step.value):
         return operator_of(step.value)
     return "float16" if type_of_sums(step) == "float16" else "float32"
@@ -319,8 +329,9 @@ def _tiled(
 
 
 def _pitches(step: ScheduleBlock, roles: Contraction, rows: Sequence[int]) -> tuple[int, int]:
-    """Returns the bytes between elements of A in neighbouring positions along the last two axes of its rows; 0 where
-    they are not known, or there is no such axis."""
+    """Returns the bytes between elements of A along each of its last two row axes; 0 for unknown distances and missing
+    axes.
+    """
     outer, inner = [None] * (2 - len(rows)) + [step.axes[axis].var for axis in rows]
     left = {step.axes[axis].var for axis in roles.only_left}
     loads = (load for load in step.loads if not load.source.same_as(step.result))
@@ -329,7 +340,7 @@ def _pitches(step: ScheduleBlock, roles: Contraction, rows: Sequence[int]) -> tu
 
 
 def _pitch(load: TensorLoad, axis: tirx.Var | None) -> int:
-    """Returns the bytes from an element that is loaded to the one of the next position along an axis; 0 if unknown."""
+    """Returns the bytes from a loaded element to the next one along an axis; 0 if unknown."""
     zeros = {var: int64(0) for var in variables_of(load.indices)}
     at = [_position(load, {**zeros, axis: int64(position)}) for position in (0, 1)]
     apart = Analyzer().simplify(at[1] - at[0])
@@ -337,7 +348,7 @@ def _pitch(load: TensorLoad, axis: tirx.Var | None) -> int:
 
 
 def _position(load: TensorLoad, values: Mapping[tirx.Var, tirx.Expr]) -> tirx.Expr:
-    """Returns the elements before the one that is loaded, where variables have these values."""
+    """Returns the flat index of a loaded element for these values of variables."""
     position: tirx.Expr = int64(0)
     for index, size in zip(load.indices, load.source.shape, strict=True):
         position = position * size + substituted(index, values)
@@ -347,7 +358,7 @@ def _position(load: TensorLoad, values: Mapping[tirx.Var, tirx.Expr]) -> tirx.Ex
 def _panels_apart(
     sch: s_tir.Schedule, right: Sequence[LoopRV], left: Sequence[LoopRV], terms: int, tile: RegisterTile, target: Target
 ) -> int | None:
-    """Returns the iterations of the parallel loop that read one panel of B, if the next one is to be prefetched.
+    """Returns the iterations of the parallel loop that read one panel of B, if the next panel is to be prefetched.
 
     That needs several tiles of rows for each panel, a factor that does not stay in the first cache anyway, lines of the
     cache that are one vector each, and time for one load more in each step of the sum.
@@ -438,8 +449,9 @@ def _groups_of_lines(
     tile: RegisterTile,
     target: Target,
 ) -> list[int] | None:
-    """Returns how many panels multiply each line, and for how many tiles half of the second cache holds what their rows
-    are read from; None where that is of no use, and for known sizes. See `passes/tir/common/group_lines.py`."""
+    """Returns how many panels multiply each line, and the number of tiles whose rows half of the second cache holds;
+    None where groups do not pay, and for static sizes. See `passes/tir/common/group_lines.py`.
+    """
     panels, sizes = trip_count(sch, *right), [step.sizes[axis] for axis in roles.only_left]
     lines = len(sizes) > 1 or JOINED_ROWS in sch.mod["main"].attrs
     if not lines or roles.both or not is_known(panels) or panels == 1 or is_known(*sizes):
@@ -468,7 +480,7 @@ def _columns(step: ScheduleBlock, roles: Contraction) -> int:
 
 
 def _bytes_of_factors(step: ScheduleBlock, roles: Contraction) -> tuple[int, int]:
-    """Returns the bytes that rows are read from, and those of all panels."""
+    """Returns the bytes that the rows of A are read from, and those of all panels of B."""
     columns = {step.axes[axis].var for axis in roles.only_right}
     size = {
         load.source: (
@@ -490,8 +502,8 @@ def _bytes_of_factors(step: ScheduleBlock, roles: Contraction) -> tuple[int, int
 
 
 def _vector_length(step: ScheduleBlock, vector: int, lanes: int) -> int:
-    """Returns the longest vector, at most `lanes`, that an axis is a multiple of; of an open one, that it is
-    packed in.
+    """Returns the longest vector of at most `lanes` that divides an axis; of a dynamic axis, the one that it is packed
+    in.
     """
     extent, var = step.sizes[vector], step.axes[vector].var
     if not isinstance(extent, Size):
@@ -508,7 +520,7 @@ def _vector_length(step: ScheduleBlock, vector: int, lanes: int) -> int:
 def _schedule_parts(
     sch: s_tir.Schedule, within: Sequence[SBlockRV], rows: Sequence[int], column: int, vector: int, lanes: int
 ) -> list[LoopRV]:
-    """Computes the tile of one part as that of an undivided sum: in registers, its reduced loops outermost.
+    """Schedules a partial sum like an undivided one: its tile in registers, its reduced loops outermost.
 
     Args:
         within: the computation of the parts, in the loop over them; that of their own parts, if they have any.
@@ -538,8 +550,9 @@ def _schedule_parts(
 
 
 def _several_iterations(sch: s_tir.Schedule, loop: LoopRV, tile: RegisterTile) -> LoopRV:
-    """Returns the loop over several iterations of `loop`, written out, where one has few products compared with what
-    the loop takes."""
+    """Returns a loop over several iterations of `loop`, written out, if one iteration has few products compared with
+    the loop's overhead.
+    """
     trips, products = trip_count(sch, loop), tile.outer_rows * tile.rows * tile.columns
     for count in (4, 2):
         if is_known(trips) and trips % count == 0 and products * count <= _WRITTEN_OUT:
@@ -568,7 +581,8 @@ def _unroll_and_vectorize(sch: s_tir.Schedule, block: SBlockRV, unrolled: int) -
 
 
 def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, lanes: int) -> None:
-    """Vectorizes the innermost loop of the epilogue and unrolls the others of the tile, which are inside of `around`.
+    """Vectorizes the innermost loop of the epilogue and unrolls the other loops of the tile, which are inside of
+    `around`.
 
     One over elements of which the last tile has fewer is not split: smaller tiles have fewer iterations of it.
     """

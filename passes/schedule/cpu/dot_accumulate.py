@@ -23,12 +23,13 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["DotAccumulateRule"]
 
 _WRITTEN_OUT = 4
-"""Iterations of the loops around an instruction that are written out: their counters take as long as the
-instruction."""
+"""The iterations of the loops around an instruction that are written out, because loop counters take as long as the
+instruction.
+"""
 
 
 class DotAccumulateRule:
-    """A sum of products of bytes whose last reduced axis is the last one of both factors."""
+    """Schedules a sum of products of bytes whose last reduced axis is the last axis of both factors."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if not target.summed_bytes or len(kernel.reductions) != 1:

@@ -24,13 +24,17 @@ __all__ = ["FallbackRule"]
 
 _LINES_AT_ONCE = 4  # of a transposition, where fewer are left than a tile has
 _FEWEST_BYTES = 8
-"""In a vector, where rows of bytes are not full vectors: bytes are computed in wider types, of which these are one."""
+"""The fewest bytes in a vector where rows of bytes are not full vectors: bytes are computed in wider types, of which
+these are one vector.
+"""
 
 _PARALLEL_ITERATIONS = 64  # of a parallel loop that can be distributed evenly
 
 
 class FallbackRule:
-    """Any computation; each of its blocks by itself, except that element-wise ones are joined with their readers."""
+    """Schedules any computation: each block by itself, except that element-wise blocks are inlined into their
+    readers.
+    """
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         sch = kernel.schedule()
@@ -73,7 +77,9 @@ class FallbackRule:
     def _transpose(
         self, sch: s_tir.Schedule, step: ScheduleBlock, loops: list[LoopRV], partner: int, target: Target
     ) -> list[LoopRV]:
-        """Tiles of registers: lines of the source in, lines of the result out. Returns the loops around them."""
+        """Transposes tiles in registers: reads lines of the source, writes lines of the result. Returns the loops
+        around them.
+        """
         lanes = target.lanes(step.dtype)
         last = len(loops) - 1
         length = largest_divisor(step.trip_counts[last], lanes)
@@ -90,7 +96,9 @@ class FallbackRule:
         return around[: min(tiled)] if tiled else around  # the loops over tiles that the last one of is smaller stay
 
     def _vectorize(self, sch: s_tir.Schedule, step: ScheduleBlock, loops: list[LoopRV], target: Target) -> list[LoopRV]:
-        """Vectorizes the last loop where full vectors fit; LLVM may still do it elsewhere. Returns the loops around."""
+        """Vectorizes the last loop where full vectors fit; LLVM may still do it elsewhere. Returns the loops
+        around it.
+        """
         *outer, last = loops
         size = step.trip_counts[-1]
         lanes = vector_lanes(size, target.lanes(step.dtype))
@@ -117,7 +125,9 @@ def _in_tiles(sch: s_tir.Schedule, target: Target) -> s_tir.Schedule:
 
 
 def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
-    """Returns the first loops, as many as give every thread something: indices of fused loops cost divisions."""
+    """Returns the first loops that together have an iteration for every thread: indices of fused loops cost
+    divisions.
+    """
     for count in range(1, len(loops)):
         if size_hint(trip_count(sch, *loops[:count])) >= _PARALLEL_ITERATIONS:
             return loops[:count]
@@ -125,7 +135,9 @@ def _enough(sch: s_tir.Schedule, loops: list[LoopRV]) -> list[LoopRV]:
 
 
 def _even_parts(size: Size) -> int:
-    """Into how many parts of one length a loop is distributed; 1 where there are none, as of dynamic sizes."""
+    """Returns the number of equal parts into which a loop is distributed over threads; 1 for none, as with dynamic
+    sizes.
+    """
     return largest_divisor(size, _PARALLEL_ITERATIONS) if is_known(size) else 1
 
 
@@ -140,12 +152,12 @@ def _gathers_along(step: ScheduleBlock, axis: Axis) -> bool:
 
 
 def _looks_up(step: ScheduleBlock) -> bool:
-    """Whether a step reads where a table says: what that is stays the same along the axes that the table has not."""
+    """Whether a step reads an index from a table; the index is the same along the axes that the table lacks."""
     return any(isinstance(part, TensorLoad) for load in step.loads for index in load.indices for part in inside(index))
 
 
 def _looks_up_each(step: ScheduleBlock) -> bool:
-    """Whether a step reads tables alone, where the elements of a tensor say that lie as those of the result do."""
+    """Whether a step only reads tables at indices that come element by element from a tensor in the result's layout."""
     own = [axis.var for axis in step.axes]
     return (
         bool(step.loads)
@@ -165,7 +177,7 @@ def _is_at(load: TensorLoad, axes: Sequence[tirx.Var]) -> bool:
 
 
 def _partner(step: ScheduleBlock) -> int | None:
-    """Returns the axis of the result along which its only gathered operand lies line by line, as in a transposition."""
+    """Returns the axis of the result along which its only gathered operand is contiguous, as in a transposition."""
     partners: set[int] = set()
     for read in step.reads:
         if len(read.region):
@@ -175,7 +187,9 @@ def _partner(step: ScheduleBlock) -> int | None:
 
 
 def _is_cut_along(step: ScheduleBlock, axis: Axis) -> bool:
-    """Whether a step chooses by the position along an axis alone, so that its loop is cut where the choice changes."""
+    """Whether a step selects by the index along an axis alone, so that its loop is partitioned where the choice
+    changes.
+    """
     if not isinstance(step.node.body, tirx.BufferStore):
         return False
     others = {other.var for other in step.axes} - {axis.var}
@@ -191,7 +205,7 @@ def _is_of_windows(step: ScheduleBlock, position: int) -> bool:
 
 
 def _chooses_by(step: ScheduleBlock, axis: Axis) -> bool:
-    """Whether a condition of a step depends on one of its axes: as vectors, conditions have no code of their own."""
+    """Whether a condition of a step depends on one of its axes: vectors of conditions would need masks."""
     choices = _choices(step)
     return choices is None or axis.var in variables_of(choice.args[0] for choice in choices)
 

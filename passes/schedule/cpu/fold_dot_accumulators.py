@@ -60,7 +60,7 @@ def fold_dot_accumulators(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _accumulating(stmt: tirx.BufferStore) -> tirx.BufferStore:
-    """Returns a sum of dot products as one that accumulates; itself where there is none."""
+    """Returns an addition of a dot product as a dot product that accumulates; other expressions unchanged."""
     match stmt.value:
         case tirx.Add(a=total, b=product) if is_dot_product(product):
             return tirx.BufferStore(stmt.buffer, accumulated(product, total), stmt.indices)
@@ -68,7 +68,9 @@ def _accumulating(stmt: tirx.BufferStore) -> tirx.BufferStore:
 
 
 def _with_byte_products(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Each sum of numbers of two bytes as a sum of high ones, in a tensor of its own, and one of low ones."""
+    """Splits each sum of two-byte numbers into a sum of their high bytes, in a tensor of its own, and one of their low
+    bytes.
+    """
     found: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(stmt: tirx.BufferStore) -> None:

@@ -26,13 +26,13 @@ __all__ = ["accumulate_in_fp16", "type_of_sums"]
 
 
 def type_of_sums(step: ScheduleBlock) -> str:
-    """Returns the type that sums of a step have in registers."""
+    """Returns the type of a step's accumulators."""
     product = step.value.b if isinstance(step.value, tirx.Add) else None
     return "float16" if is_float16_product(product) else step.dtype
 
 
 def accumulate_in_fp16(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel whose annotated blocks sum up in float16."""
+    """Returns a scheduled kernel whose annotated blocks accumulate in float16."""
     fp16_sums: list[tuple[tirx.Var, tirx.Var]] = []
 
     def find(block: s_tir.SBlock) -> None:
@@ -63,7 +63,7 @@ def _float16_of(tensor: tirx.Var, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]
 
 
 def _narrow(value: tirx.Expr, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
-    """Returns an update of an accumulator in float16: zero, or the old value plus what is added."""
+    """Returns the update of an accumulator in float16: zero, or the old value plus the new term."""
     if isinstance(value, TensorLoad) and (half := _float16_of(value.source, fp16_sums)) is not None:
         return tirx.BufferLoad(half, value.indices)
     if isinstance(value, tirx.Add):
@@ -75,7 +75,7 @@ def _narrow(value: tirx.Expr, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) ->
 
 
 def _converted(value: tirx.Expr, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> tirx.Expr:
-    """Returns the same value from sums in float16."""
+    """Returns an expression that reads float16 accumulators as float32."""
 
     def read(load: TensorLoad) -> tirx.Expr:
         half = _float16_of(load.source, fp16_sums)
@@ -85,7 +85,7 @@ def _converted(value: tirx.Expr, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]])
 
 
 def _with_tensors(block: s_tir.SBlock, fp16_sums: Sequence[tuple[tirx.Var, tirx.Var]]) -> s_tir.SBlock:
-    """Returns a block that says what it has and what it accesses."""
+    """Returns a block with these tensors as its own, and as the ones it accesses."""
     annotations = {key: value for key, value in block.annotations.items() if key != FP16_ACCUMULATORS}
     return with_fields(
         block,

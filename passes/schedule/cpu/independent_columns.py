@@ -30,14 +30,15 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["IndependentColumnsRule"]
 
 _MIN, _MAX = 8, 32
-"""Vectors of columns that a thread takes: each part of a row finds its position by itself. Rows of a length in between
-are cut in two."""
+"""The fewest and most vectors of columns that a thread takes: each part of a row looks up its position again. Rows of
+lengths in between are divided in two.
+"""
 _ENOUGH = 4
-"""Iterations of another loop that threads share instead."""
+"""The iterations of an outer independent loop from which on threads share that loop instead."""
 
 
 class IndependentColumnsRule:
-    """A kernel of statements, one of which at least has a loop over independent columns inside one in order."""
+    """Schedules a kernel of statements in which an ordered loop has a loop over independent columns inside."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         func = kernel.func
@@ -81,7 +82,7 @@ def _by_columns(nest: Sequence[tirx.For], target: Target) -> tirx.Stmt:
 
 
 def _width(size: Size, target: Target) -> Size:
-    """Columns that a thread takes at a time."""
+    """Returns the number of columns that a thread takes at a time."""
     if not is_known(size):
         return size
     lanes = target.lanes("float32")
@@ -89,7 +90,9 @@ def _width(size: Size, target: Target) -> Size:
 
 
 def _once_for_all(columns: tirx.For, column: tirx.Var, width: Size, position: tirx.Expr) -> tirx.Stmt:
-    """What a loop over columns does, for `width` of them at a position, in a choice that is the same for all."""
+    """Returns the body of a loop over columns for `width` of them, with conditions that are equal for all columns
+    outside of the inner loop.
+    """
 
     def each(body: tirx.Stmt) -> tirx.Stmt:
         body = tirx.SeqStmt([tirx.Bind(columns.loop_var, position), body])

@@ -30,13 +30,11 @@ _SCALES = {"avx512f", "avx512dq"}
 _BYTES = ("uint8", "int8")
 _MAX = 255
 _LARGEST_ERROR = 1 / 16
-"""Of 1 + erf in a product, in steps."""
+"""The largest error of 1 + erf in a product, in steps of the result."""
 
 
 def use_int8_activations(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:
-    """Returns a scheduled kernel that computes such functions so; `features`: those that the target has, by LLVM's
-    names.
-    """
+    """Returns a scheduled kernel that approximates such functions; `features`: those of the target, by LLVM's names."""
     scales = set(features) >= _SCALES
 
     def change(cast: tirx.Cast) -> tirx.Expr:
@@ -48,7 +46,7 @@ def use_int8_activations(func: tirx.PrimFunc, features: Collection[str]) -> tirx
 
 
 def _is_limited(expr: tirx.Expr) -> bool:
-    """Whether numbers limit what becomes a byte, before or after it is rounded, to as many steps as bytes have."""
+    """Whether constants clamp a value that becomes a byte, before or after rounding, to as many steps as bytes have."""
     low, high = -math.inf, math.inf
     while True:
         match expr:
@@ -72,7 +70,7 @@ def _is_limited(expr: tirx.Expr) -> bool:
 
 
 def _rounded(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
-    """Rewrites the value that becomes a byte, with such functions; None if nothing is rounded."""
+    """Rewrites a value that is rounded to a byte with approximated functions; None if nothing is rounded."""
     match expr:
         case tirx.Cast() | tirx.Min() | tirx.Max():
             return _of_first(expr, _is_given, lambda inner: _rounded(inner, scales))
@@ -95,7 +93,7 @@ def _cut(expr: tirx.Expr, scales: bool) -> tirx.Expr | None:
 def _of_first(
     expr: tirx.Expr, is_second: Callable[[tirx.Expr], bool], change: Callable[[tirx.Expr], tirx.Expr | None]
 ) -> tirx.Expr | None:
-    """Returns a conversion, or an operation with such an operand, of something else; None where that is nothing."""
+    """Returns a conversion, or an operation with such an operand, of another first operand; None where that is None."""
     if isinstance(expr, tirx.Cast):
         inner = change(expr.value)
         return None if inner is None else tirx.Cast(str(expr.expr_ty().dtype), inner)
@@ -110,12 +108,14 @@ def _of_first(
 
 
 def _is_given(expr: tirx.Expr) -> bool:
-    """Whether an expression is a number, or one that is read."""
+    """Whether an expression is a constant, or a load."""
     return isinstance(_unconverted(expr), tirx.IntImm | tirx.FloatImm | TensorLoad)
 
 
 def _is_zero_point(expr: tirx.Expr) -> bool:
-    """Whether an expression is such a number, no larger than bytes are: the sum keeps the steps that they have."""
+    """Whether an expression is a constant or a load no larger than bytes are: adding it keeps the precision of
+    the sum.
+    """
     match _unconverted(expr):
         case tirx.IntImm() | tirx.FloatImm() as number:
             return bool(abs(number.value) <= _MAX)
@@ -131,7 +131,7 @@ def _unconverted(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
-    """Returns the same, with other functions among its factors; `with_erf`: instead of 1 + erf, too."""
+    """Rewrites the functions among the factors of a product; `with_erf`: 1 + erf, too."""
     match expr:
         case tirx.Mul():
             return _rebuilt(expr, _product(expr.a, scales, with_erf), _product(expr.b, scales, with_erf))
@@ -147,7 +147,8 @@ def _product(expr: tirx.Expr, scales: bool, with_erf: bool) -> tirx.Expr:
 
 
 def _erf_error(expr: tirx.Expr) -> float:
-    """Of a product with 1 + erf as a sigmoid, in steps; infinite where the other factors are not known.
+    """Returns the error, in steps, of a product whose 1 + erf is computed as a sigmoid; infinity where the other
+    factors are unknown.
 
     Those are numbers, and what the argument of erf is a multiple of.
     """
@@ -179,7 +180,7 @@ def _factors(expr: tirx.Expr) -> tuple[float, list[tirx.Expr]]:
 
 
 def _are_same(some: Sequence[tirx.Expr], others: Sequence[tirx.Expr]) -> bool:
-    """Whether these are the same expressions, in any order."""
+    """Whether two lists have the same expressions, in any order."""
     left = list(others)
     for expr in some:
         position = next(

@@ -29,7 +29,7 @@ __all__ = ["call_llvm_functions"]
 
 
 def call_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """Returns a kernel with the text of what it calls."""
+    """Returns a kernel with the text of the LLVM functions that it calls."""
     texts: dict[str, None] = {}
     architecture = target.triple.split("-")[0]
 
@@ -49,7 +49,7 @@ def call_llvm_functions(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 
 def _of_pairs(operator: str, name: str) -> str:
-    """Returns the text of a product of two rows and two columns, by an instruction in place of one for vectors."""
+    """Returns the text of a product of two rows and two columns, computed by one instruction."""
     product = PRODUCTS[operator]
     sum_type = "float" if product.sums == "float32" else "i32"
     elements = "<8 x bfloat>" if product.left == "bfloat16" else "<16 x i8>"

@@ -33,7 +33,7 @@ __all__ = ["MatrixTilesRule"]
 
 
 class MatrixTilesRule:
-    """A sum of dot products that the target's matrix unit computes."""
+    """Schedules a sum of dot products for the target's matrix unit."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.reductions) != 1:
@@ -82,7 +82,9 @@ class _Tiling:
 
 
 def _tiling(outer: int, extent: int, columns: int, terms: int, unit: MatrixUnit) -> _Tiling | None:
-    """For the last two axes of rows, vectors of columns, and dot operands; None if these do not divide well."""
+    """Returns the tiling of the last two axes of rows, vectors of columns, and dot operands; None if these do not
+    divide well.
+    """
     part = unit.part(terms)
     if not part or extent < unit.min_rows:
         return None
@@ -133,16 +135,18 @@ def _schedule(
 
 
 def _is_contiguous(step: ScheduleBlock, row: int, reduced: int, unit: MatrixUnit) -> bool:
-    """Whether the rows of A follow each other in memory, each of one or two times as many dot operands as a tile has:
-    one instruction loads several then."""
+    """Whether the rows of A follow each other in memory, so that one instruction loads several: each has one or two
+    times as many dot operands as a tile.
+    """
     size, loads = step.sizes[reduced], [load for load in step.loads if not load.source.same_as(step.result)]
     strides = [linear_strides(flat_offset(load.source, load.indices), [step.axes[row].var]) for load in loads]
     return any(found in ([unit.terms], [2 * unit.terms]) and size % found[0] == 0 for found in strides if found)
 
 
 def _is_dense(step: ScheduleBlock, roles: Contraction) -> bool:
-    """Whether the dot operands of the last two reduced axes follow each other in both factors, as those of a filter's
-    row do where there are few channels."""
+    """Whether the dot operands of the last two reduced axes follow each other in both factors, as those of a filter row
+    with few channels do.
+    """
     if len(roles.reduced) < 2 or not is_known(*(step.sizes[axis] for axis in roles.reduced[-2:])):
         return False
     outer, inner = (step.axes[axis].var for axis in roles.reduced[-2:])
@@ -204,8 +208,9 @@ def _unit(sch: s_tir.Schedule, loop: LoopRV) -> LoopRV:
 
 
 def _write_back(sch: s_tir.Schedule, epilogue: SBlockRV, around: LoopRV, unit: MatrixUnit) -> None:
-    """Vectorizes the innermost loop of the epilogue; its rows are a loop, or where sums are in registers of vectors a
-    sequence, so that they stay there."""
+    """Vectorizes the innermost loop of the epilogue. Its rows are a loop; if sums are in vector registers, they are
+    unrolled, so that they stay there.
+    """
     loops = sch.get_loops(epilogue)
     first = next(i for i, loop in enumerate(loops) if sch.get(loop).same_as(sch.get(around))) + 1
     inner = loops[first:]

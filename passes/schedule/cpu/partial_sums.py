@@ -56,7 +56,7 @@ def part_of_sum(sizes: list[Size], longest: int = _LONGEST, shortest: int = _SHO
 
 
 def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV, target: Target) -> SBlockRV | None:
-    """Sums the block's terms up in parts, if they are many, and floats.
+    """Splits a block's sum into partial sums, if it has many terms of floats.
 
     Returns:
         The computation of the parts, which has the number of the part as an axis before all others; `block` is then
@@ -83,7 +83,7 @@ def sum_in_parts(sch: s_tir.Schedule, block: SBlockRV, target: Target) -> SBlock
 
 
 def keep_totals_aligned(sch: s_tir.Schedule, loop: LoopRV, target: Target) -> None:
-    """Saies of the parallel loop around a tile of sums whose vectors are spilled to the stack while a part is
+    """Annotates the parallel loop around a tile whose accumulators are spilled to the stack while a part is
     computed.
     """
     if target.lanes("float32") * 4 > 16:

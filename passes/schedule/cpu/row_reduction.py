@@ -37,11 +37,13 @@ __all__ = ["RowReductionRule"]
 
 _MAX_AT_ONCE = (4, 2)
 _MIN_ITERATIONS = 4
-"""Independent partial vectors of a reduction, and the min number of iterations over all of them in a row."""
+"""The number of independent partial vectors of a reduction, and the fewest iterations over all of them in a row."""
 
 
 class RowReductionRule:
-    """Reductions over the last axes, all of the same rows, which keep the reduced axes; and element-wise steps."""
+    """Schedules reductions over the last axes of the same rows, which keep the reduced axes, with element-wise
+    steps.
+    """
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         rows = _common_rows(kernel.reductions)
@@ -66,8 +68,9 @@ class RowReductionRule:
 
 
 def _lanes_of_rows(lengths: Sequence[Size | int], dtype: str, target: Target) -> int:
-    """Returns the elements of a vector along rows: of narrow types, which are computed in float32, as few as rows of
-    known lengths are multiples of."""
+    """Returns the elements of a vector along rows: for narrow types, which are computed in float32, as few as divide
+    all rows of known lengths.
+    """
     lanes, fewest = target.lanes(dtype), target.lanes("float32")
     while lanes > fewest and any(is_known(length) and length != 1 and length % lanes for length in lengths):
         lanes //= 2
@@ -96,8 +99,8 @@ def _goes_along(position: Range, axis: Axis) -> bool:
 
 
 def _is_of_rows(step: ScheduleBlock, rows: tuple[Size, ...], made: Collection[tirx.Var]) -> bool:
-    """Whether a step's first axes are the rows', it writes each element of a row at its own index, and it reads only
-    the same row of what other steps have `made`.
+    """Whether a step works row by row: its first axes are the rows', it writes each element at its own index, and reads
+    only the same row of results in `made`.
     """
     axes = step.axes[: len(rows)]
     if tuple(axis.size for axis in axes) != rows or len(step.writes) != 1:
@@ -111,7 +114,7 @@ def _is_of_rows(step: ScheduleBlock, rows: tuple[Size, ...], made: Collection[ti
 
 
 def _inline_operands_of_all_rows(sch: s_tir.Schedule, rows: tuple[Size, ...]) -> None:
-    """Computes cheap steps on operands that all rows share, or several, where they are used."""
+    """Inlines cheap steps on operands that all rows, or several, share."""
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if step.is_reduction or step.producers or not step.consumers or not step.trip_counts:
@@ -121,7 +124,7 @@ def _inline_operands_of_all_rows(sch: s_tir.Schedule, rows: tuple[Size, ...]) ->
 
 
 def _inline_cheap_blocks(sch: s_tir.Schedule, output: str) -> None:
-    """Computes cheap steps where they are used; costly ones only if they are used once."""
+    """Inlines cheap steps into their readers; costly ones only if they are used once."""
     for block in root_blocks(sch):
         step = step_of(sch, block)
         if not step.is_reduction and step.name != output and (len(step.consumers) == 1 or not _is_costly(step)):
@@ -131,7 +134,7 @@ def _inline_cheap_blocks(sch: s_tir.Schedule, output: str) -> None:
 def _compute_row_by_row(
     sch: s_tir.Schedule, output: SBlockRV, rows: tuple[Size, ...], lanes: int, target: Target
 ) -> None:
-    """One loop over the rows with all steps inside, each of them along the row in vectors."""
+    """Makes one loop over the rows with all steps inside, each of them along the row in vectors."""
     longest, partial = _reduce_in_lanes(sch, lanes)
     row = _row_loop(sch, output, len(rows))
     for block in reversed(root_blocks(sch)):
@@ -182,12 +185,12 @@ def _vectors_at_once(length: Size, lanes: int) -> int:
 
 
 def _joined(sch: s_tir.Schedule, loops: Sequence[LoopRV]) -> LoopRV:
-    """Returns the loops along a row as one, or the last of them where dividing by its trip count would take time."""
+    """Fuses the loops along a row, or returns the last one where dividing by its trip count would take time."""
     return fused(sch, loops) if is_known(*(trip_count(sch, loop) for loop in loops[1:])) else loops[-1]
 
 
 def _row_loop(sch: s_tir.Schedule, output: SBlockRV, rank: int) -> LoopRV:
-    """Returns the loops over the output's rows as one; a new one if there is a single row."""
+    """Fuses the loops over the output's rows; makes one if there is a single row."""
     loops = sch.get_loops(output)
     return fused(sch, loops[:rank]) if rank else sch.add_unit_loop(loops[0])
 
@@ -203,7 +206,7 @@ def _accumulate_in_vectors(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence
 
 
 def _vectorize(sch: s_tir.Schedule, block: SBlockRV, loops: Sequence[LoopRV], lanes: int, target: Target) -> None:
-    """Loops along a row in vectors, where these fit; not functions that would be inlined once for each register."""
+    """Vectorizes loops along a row, where vectors fit; not functions that would be inlined once for each register."""
     step = step_of(sch, block)
     column = _joined(sch, loops)
     if trip_count(sch, column) % lanes == 0 and not (target.vectors.are_scalars and _is_costly(step)):

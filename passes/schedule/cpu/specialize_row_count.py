@@ -33,7 +33,7 @@ __all__ = ["has_few_rows", "is_of_one_row", "of_few_rows", "sizes_of_one_row", "
 
 
 def sizes_of_one_row(kernel: KernelAnalysis) -> dict[tirx.Var, int]:
-    """Returns the dynamic sizes with which such a product has one row; none for other kernels."""
+    """Returns the dynamic sizes with which a product has a single row; none for other kernels."""
     if len(kernel.reductions) != 1:
         return {}
     (step,) = kernel.reductions
@@ -55,7 +55,7 @@ def with_sizes(kernel: KernelAnalysis, sizes: Mapping[tirx.Var, int]) -> KernelA
 
 
 def of_few_rows(kernel: KernelAnalysis, target: Target) -> tuple[KernelAnalysis, Size] | None:
-    """Returns the kernel for few rows, and how many rows it has; None for kernels that have no use for it."""
+    """Returns the kernel for few rows, and their largest number; None for kernels that would not gain."""
     if len(kernel.reductions) != 1:
         return None
     (step,) = kernel.reductions
@@ -72,17 +72,17 @@ def of_few_rows(kernel: KernelAnalysis, target: Target) -> tuple[KernelAnalysis,
 
 
 def is_of_one_row(sizes: Mapping[tirx.Var, int]) -> tirx.Expr:
-    """Whether dynamic sizes are these."""
+    """Whether the dynamic sizes are those of a single row."""
     return tirx.all(*(var == int64(size) for var, size in sizes.items()))
 
 
 def has_few_rows(rows: Size) -> tirx.Expr:
-    """Whether so many rows are few."""
+    """Whether a kernel for few rows computes this number of rows."""
     return expression(rows) <= int64(FEW_ROWS[-1])
 
 
 def with_version(general: Kernel, version: Kernel, chosen: tirx.Expr) -> Kernel:
-    """Returns a kernel that does as `version` where its sizes are such; `version` has no workspace."""
+    """Returns a kernel that branches to `version` for its sizes; `version` has no workspace."""
     func, other = general.func, version.func
     pointers = [param for param in other.params if isinstance(param.ty, PointerType)]
     names = dict(zip(pointers, func.params, strict=False))  # after them come a workspace and the sizes

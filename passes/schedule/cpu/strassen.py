@@ -27,7 +27,7 @@ __all__ = ["StrassenProductsRule", "StrassenSumsRule"]
 
 
 class StrassenProductsRule:
-    """Seven products whose sums are the submatrices of a matrix."""
+    """Schedules seven products whose sums are the submatrices of a matrix."""
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         found = [step for step in kernel.steps if STRASSEN_PRODUCTS in step.node.annotations]
@@ -73,7 +73,7 @@ class StrassenProductsRule:
 
 
 def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, position: LoopRV, lanes: int) -> LoopRV:
-    """Computes a tile of sums inside `position`, its reduced loops outermost.
+    """Computes a tile of sums inside `position`, with its reduced loops outermost.
 
     Returns:
         The outermost reduced loop.
@@ -97,7 +97,9 @@ def _sums_in_registers(sch: s_tir.Schedule, block: SBlockRV, position: LoopRV, l
 
 
 class StrassenSumsRule:
-    """An element-wise computation that has seven formulas, one for each position along an axis before the last two."""
+    """Schedules an element-wise computation that has seven formulas, one for each index of an axis before the
+    last two.
+    """
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.steps) != 1 or len(kernel.steps[0].trip_counts) < 4:

@@ -17,11 +17,11 @@ from nnefc.passes.tir.common.expressions import is_number
 __all__ = ["rewrite_tanh_as_sigmoid", "within_one"]
 
 _MAX = 1e38
-"""Of numbers that are doubled: a third of the largest float32."""
+"""The largest number that is doubled: a third of the largest float32."""
 
 
 def rewrite_tanh_as_sigmoid(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel that computes such sums so."""
+    """Returns a scheduled kernel in which `1 + tanh` is a sigmoid."""
 
     def change(expr: tirx.Add | tirx.Mul) -> tirx.Expr:
         if isinstance(expr, tirx.Mul):
@@ -36,7 +36,7 @@ def rewrite_tanh_as_sigmoid(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def within_one(expr: tirx.Expr) -> Call | None:
-    """Returns the call that an expression is the sum of with 1, float32."""
+    """Returns the call that is added to 1 in a float32 expression."""
     if isinstance(expr, tirx.Add) and _is_single(expr):
         for one, function in ((expr.a, expr.b), (expr.b, expr.a)):
             if is_number(one, 1) and isinstance(function, Call):
@@ -49,9 +49,7 @@ def _twice(expr: tirx.Expr) -> tirx.Expr:
 
 
 def _with_factor_outside(expr: tirx.Mul) -> tirx.Expr:
-    """Returns a product with twice a sigmoid as twice a product, or without the factor where another number
-    takes it.
-    """
+    """Moves the factor 2 of a sigmoid out of a product, into another constant if there is one."""
     for one, other in ((expr.a, expr.b), (expr.b, expr.a)):
         if not _is_twice_a_sigmoid(one):
             continue
@@ -65,7 +63,7 @@ def _with_factor_outside(expr: tirx.Mul) -> tirx.Expr:
 
 
 def _is_twice_a_sigmoid(expr: tirx.Expr) -> bool:
-    """Whether an expression is 2 * (… * sigmoid(u)), as it is made here."""
+    """Whether an expression is 2 * (… * sigmoid(u)), as this module makes it."""
     if not isinstance(expr, tirx.Mul) or not _is_single(expr) or not is_number(expr.a, 2):
         return False
     last = expr.b.b if isinstance(expr.b, tirx.Mul) else expr.b
@@ -73,7 +71,7 @@ def _is_twice_a_sigmoid(expr: tirx.Expr) -> bool:
 
 
 def _doubled(expr: tirx.Expr) -> tirx.Expr | None:
-    """Twice a product with a number, by another number; None where there is none in it."""
+    """Returns twice a product with a constant, by doubling the constant; None if it has none."""
     if isinstance(expr, tirx.FloatImm):
         return tirx.const(2 * expr.value, "float32") if abs(expr.value) <= _MAX else None
     if not isinstance(expr, tirx.Mul):

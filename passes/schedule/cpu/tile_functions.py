@@ -31,8 +31,9 @@ _INTRINSICS = {
         for name in product.instructions
     },
 }
-"""What a function on tiles calls, by the beginning of its name: LLVM's name, and the types of its parameters. Tests put
-functions in C in place of these intrinsics: see `tests/targets/emulated_amx.py`."""
+"""The LLVM intrinsic, and the types of its parameters, for each prefix of a function's name. Tests replace these
+intrinsics by C functions: see `tests/targets/emulated_amx.py`.
+"""
 
 
 def features_of_tiles(func: tirx.PrimFunc, target: Target) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ def features_of_tiles(func: tirx.PrimFunc, target: Target) -> tuple[str, ...]:
 
 
 def with_tile_functions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Adds the text of the functions on tiles that a kernel calls to it."""
+    """Adds to a kernel the text of the tile functions that it calls."""
     names = sorted(set(tile_calls(func.body)))
     if not names:
         return func
@@ -76,7 +77,7 @@ def _definition(name: str) -> str:
 
 
 def _configuration(shapes: list[str]) -> bytes:
-    """Returns what LDTILECFG reads: the palette, then of each tile the bytes of a row, and the rows."""
+    """Returns the operand of LDTILECFG: the palette, then the bytes of a row and the number of rows of each tile."""
     rows, words = zip(*(map(int, shape.split("x")) for shape in shapes), strict=True)
     data = bytearray(64)
     data[0] = 1

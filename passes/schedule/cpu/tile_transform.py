@@ -23,7 +23,9 @@ __all__ = ["TileTransformRule"]
 
 
 class TileTransformRule:
-    """An element-wise computation that has a formula for each position of a tile along two or more of its axes."""
+    """Schedules an element-wise computation that has a formula for each position of a tile along two or more of its
+    axes.
+    """
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         choosing = [step for step in kernel.steps if len(step.periods) > 1]

@@ -16,7 +16,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["in_vectors"]
 
 _AT_ONCE = 4
-"""Vectors per iteration: with more, neither results nor constants stay in an engine's registers."""
+"""The number of vectors in an iteration: with more, neither results nor constants stay in an engine's registers."""
 
 
 def in_vectors(sch: s_tir.Schedule, loop: LoopRV, lanes: int, value: tirx.Expr | None, target: Target) -> LoopRV:
@@ -38,6 +38,6 @@ def in_vectors(sch: s_tir.Schedule, loop: LoopRV, lanes: int, value: tirx.Expr |
 
 
 def _takes_numbers(expr: tirx.Expr) -> bool:
-    """Whether an expression is a number in floats, or a function, which computes with some."""
+    """Whether an expression has a float constant, or a function, which is computed with some."""
     is_function = isinstance(expr, Call) and getattr(expr.op, "name", "") not in IF_THEN_ELSE
     return is_function or isinstance(expr, tirx.FloatImm)

@@ -42,27 +42,35 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["WindowsRule"]
 
 _LARGEST_UNROLLED = 16
-"""Positions of a window that are written out, up to 4 × 4: code of larger ones falls out of the cache of decoded
-instructions, and saves no more than a loop's branch in several loads. Where operands are made and not only loaded,
-rows of larger windows are written out, for neighbouring results share most of them."""
+"""The largest window that is written out, 4 × 4: the code of larger ones exceeds the cache of decoded instructions, and
+saves only a loop's branch in several loads. Where operands are computed and not only loaded, rows of larger windows are
+written out, because neighbouring results share most of them.
+"""
 
 _LARGEST_PERMUTED = 40
-"""Positions of a row of the filter and turns in groups that are written out: rows of five in groups of eight."""
+"""The largest number of positions of a filter row times turns in groups that is written out: rows of five in groups of
+eight.
+"""
 
 _RESULTS_AT_ONCE = 7
-"""Neighbouring results, which share the filter and most of their windows. As many as keep multiply-adds going that take
-four cycles, two of which begin in each; and a divisor of the widths that images have after halving: 7, 14, 28, …"""
+"""The number of neighbouring results that are computed together, which share the filter and most of their windows:
+enough to hide the latency of multiply-adds (four cycles, two begin in each), and a divisor of the widths that images
+have after halving: 7, 14, 28, …
+"""
 
 _MIN_AT_ONCE = 2
-"""Results that are worth narrower vectors, for what they share is loaded once."""
+"""The number of results from which on narrower vectors pay, because shared operands are loaded once."""
 
 _FEWER_AT_ONCE = (3, 1)
-"""The tail of a row of dynamic length behind the last full tile of seven: few loops more, for their code takes time to
-compile."""
+"""The tail tiles of a row of dynamic length after the last full tile of seven: few, because their code takes time to
+compile.
+"""
 
 
 class WindowsRule:
-    """One reduction whose last spatial axis is the last axis of all that it reads and writes, in full vectors."""
+    """Schedules one reduction whose last spatial axis is the last axis of all that it reads and writes, in full
+    vectors.
+    """
 
     def apply(self, kernel: KernelAnalysis, target: Target) -> s_tir.Schedule | None:
         if len(kernel.reductions) != 1:
@@ -148,7 +156,7 @@ class WindowsRule:
 
 
 def _stage(sch: s_tir.Schedule, copy: SBlockRV, loop: LoopRV) -> None:
-    """Copies, in each iteration of a loop, the part that it reads of the tensor that `copy` makes."""
+    """Copies the part of the tensor of `copy` that each iteration of a loop reads."""
     sch.compute_at(copy, loop)
     *_, column, lane = sch.get_loops(copy)
     sch.vectorize(lane)
@@ -157,14 +165,16 @@ def _stage(sch: s_tir.Schedule, copy: SBlockRV, loop: LoopRV) -> None:
 
 
 def _is_permuted(step: ScheduleBlock, lane: tirx.Var) -> bool:
-    """Whether one tensor is read by turns, the channels of a group after each other, and all others by the lane."""
+    """Whether one tensor is read by turns, the channels of a group after each other, and all others by lane."""
     positions = [load.indices[-1] for load in step.loads if not load.source.same_as(step.result)]
     turns = [position for position in positions if is_permuted(position) and position.a.same_as(lane)]
     return len(turns) == 1 and sum(position.same_as(lane) for position in positions) == len(positions) - 1
 
 
 def _in_groups(step: ScheduleBlock, lanes: int, room: int, target: Target) -> tuple[int, int]:
-    """Lanes of a vector, and results at once, such that registers hold a vector for each position of the window too."""
+    """Returns the lanes of a vector, and the results at once, such that registers also hold a vector for each position
+    of the window.
+    """
     positions = element_count([axis.size for axis in step.reduced])
     if not is_known(positions) or positions > _LARGEST_UNROLLED or FULL_BLOCKS in step.node.annotations:
         return lanes, room
@@ -178,13 +188,15 @@ def _in_groups(step: ScheduleBlock, lanes: int, room: int, target: Target) -> tu
 
 
 def _at_once(count: Size, sharing: int, maximum: int) -> int:
-    """Neighbouring results that are computed together: whole groups of those that share what they read."""
+    """Returns the number of neighbouring results that are computed together: whole groups of those that share
+    operands.
+    """
     if isinstance(count, int) and count % sharing:
         return count
     return sharing * largest_divisor(count // sharing if sharing > 1 else count, maximum)
 
 
 def _ends_with(region: TensorRegion, var: tirx.Var) -> bool:
-    """Whether the last index of a tensor is this variable."""
+    """Whether the last index of a load is this variable."""
     positions: list[tvm.ir.Range] = list(region.region)
     return bool(positions) and positions[-1].min.same_as(var) and is_number(positions[-1].extent, 1)

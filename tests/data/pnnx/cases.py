@@ -258,7 +258,7 @@ def identity() -> list[Case]:
 
 
 def indexing() -> list[Case]:
-    locations, columns, mask = whole(0, 4, 3, 2), whole(0, 6, 2), SQUARE > 0
+    indices, columns, mask = whole(0, 4, 3, 2), whole(0, 6, 2), SQUARE > 0
     ties = torch.tensor([[1.0, 3.0, 2.0, 0.5, -1.0], [4.0, -2.0, 0.0, 5.0, 7.0]])
     return [
         case("Tensor.slice", MATRIX, dim=1, start=1, end=6, step=2, reference=lambda x, **_: x[:, 1:6:2]),
@@ -276,7 +276,7 @@ def indexing() -> list[Case]:
         *each("Tensor.narrow torch.narrow", PLANE, dim=3, start=2, length=5),
         case("torch.index_select", MATRIX, dim=1, index=columns),
         case("torch.gather", MATRIX, dim=0, index=whole(0, 4, 3, 7)),
-        case("Tensor.index", MATRIX, expr=locations, reference=lambda x, expr: x[expr]),
+        case("Tensor.index", MATRIX, expr=indices, reference=lambda x, expr: x[expr]),
         *each("Tensor.masked_fill torch.masked_fill", SQUARE, mask, value=-2.5),
         case("torch.where", mask, SQUARE, SQUARE.t().contiguous()),
         case("torch.where", mask, SQUARE, other=1.5),
@@ -506,11 +506,11 @@ def folding() -> list[Case]:
 
 
 def sampling() -> list[Case]:
-    locations, deep = torch.rand(2, 3, 5, 2) * 2.4 - 1.2, torch.rand(1, 2, 3, 4, 3) * 2.4 - 1.2
+    points, deep = torch.rand(2, 3, 5, 2) * 2.4 - 1.2, torch.rand(1, 2, 3, 4, 3) * 2.4 - 1.2
     return [
-        case("F.grid_sample", PLANE, locations, align_corners=False),
-        case("F.grid_sample", PLANE, locations, mode="bicubic", padding_mode="border", align_corners=True),
-        case("F.grid_sample", PLANE, locations, mode="nearest", padding_mode="reflection", align_corners=False),
+        case("F.grid_sample", PLANE, points, align_corners=False),
+        case("F.grid_sample", PLANE, points, mode="bicubic", padding_mode="border", align_corners=True),
+        case("F.grid_sample", PLANE, points, mode="nearest", padding_mode="reflection", align_corners=False),
         case("F.grid_sample", SPACE, deep, mode="bilinear", align_corners=True),
         case("F.affine_grid", real(2, 2, 3), size=(2, 3, 4, 5), align_corners=True),
         case("F.affine_grid", real(1, 3, 4), size=(1, 1, 2, 1, 3), align_corners=False),

@@ -81,8 +81,8 @@ def test_members_do_not_have_two_sizes(tmp_path: Path) -> None:
     path = network(tmp_path)
     binary = tmp_path / "model.pnnx.bin"
     data = bytearray(binary.read_bytes())
-    location = data.index(b"PK\1\2") + 20  # the compressed size in the directory
-    data[location : location + 4] = (1 << 31).to_bytes(4, "little")
+    offset = data.index(b"PK\1\2") + 20  # the compressed size in the directory
+    data[offset : offset + 4] = (1 << 31).to_bytes(4, "little")
     binary.write_bytes(data)
     assert "is damaged: it has two sizes" in refused(path)
 

@@ -93,11 +93,11 @@ def _values(_given: Attributes, weights: Array, value: Array) -> Array:
     return np.asarray(np.matmul(weights, _shared(value, weights.shape[1])))
 
 
-def _rotary(given: Attributes, x: Array, cos: Array, sin: Array, locations: Array | None = None) -> Array:
+def _rotary(given: Attributes, x: Array, cos: Array, sin: Array, positions: Array | None = None) -> Array:
     tokens = x.transpose(0, 2, 1, 3) if x.ndim == 4 else x.reshape(*x.shape[:2], given["num_heads"], -1)
     rotated = given.get("rotary_embedding_dim") or tokens.shape[-1]
-    if locations is not None:
-        cos, sin = cos[locations], sin[locations]
+    if positions is not None:
+        cos, sin = cos[positions], sin[positions]
     cos, sin = cos[:, :, None], sin[:, :, None]
     found = tokens.copy()
     first, second = (
@@ -115,8 +115,8 @@ def _written(given: Attributes, cache: Array, update: Array, starts: Array | Non
     found = np.moveaxis(cache.copy(), axis, 1)
     size, new = found.shape[1], np.moveaxis(update, axis, 1)
     for element, start in enumerate(np.zeros(len(cache), int) if starts is None else starts):
-        locations = start + np.arange(new.shape[1])
-        found[element, locations % size if given.get("mode") == "circular" else locations] = new[element]
+        positions = start + np.arange(new.shape[1])
+        found[element, positions % size if given.get("mode") == "circular" else positions] = new[element]
     return np.moveaxis(found, 1, axis)
 
 

@@ -326,9 +326,9 @@ def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
     by."""
     x, *others = values
     terms = _terms(step, values)
-    locations = _terms(step, [np.arange(x.size, dtype=np.float64).reshape(x.shape), *others])
+    indices = _terms(step, [np.arange(x.size, dtype=np.float64).reshape(x.shape), *others])
     lost = np.zeros(x.shape)
-    if terms is None or locations is None:
+    if terms is None or indices is None:
         return lost
     given = {a.name: helper.get_attribute_value(a) for a in step.node.attribute}
     if step.node.op_type == "MeanVarianceNormalization":
@@ -336,7 +336,7 @@ def _lost_to_means(step: Step, values: Sequence[Any]) -> Array:
     else:
         means = np.abs(terms).mean(1) / np.sqrt(terms.var(1) + given.get("epsilon", 1e-5))
     factor = np.abs(others[0]).max(initial=0) if others and others[0] is not None else 1.0
-    lost.reshape(-1)[locations.astype(int)] = factor * means[:, None]
+    lost.reshape(-1)[indices.astype(int)] = factor * means[:, None]
     return lost
 
 

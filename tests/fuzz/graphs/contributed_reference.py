@@ -27,15 +27,15 @@ def _products(given: Attributes, a: Array, b: Array) -> Array:
 def _with_bias(given: Attributes, x: Array, bias: Array, *operands: Array) -> Array:
     """One of several operands with its part of a bias for all of them."""
     starts = np.cumsum([0, *(operand.shape[-1] for operand in operands)])
-    location = given["location"]
-    return np.asarray(x + bias[starts[location] : starts[location + 1]])
+    index = given["index"]
+    return np.asarray(x + bias[starts[index] : starts[index + 1]])
 
 
 def _real(x: Array, scale: Array, zero: Array | None, axis: int = 1) -> Array:
     """What integers stand for; of a scale for each location of an axis, of that axis."""
-    locations = _along(x, axis) if np.ndim(scale) else ()
-    middle = 0.0 if zero is None else zero.astype(np.float64).reshape(locations)
-    return np.asarray((x.astype(np.float64) - middle) * scale.reshape(locations))
+    shape = _along(x, axis) if np.ndim(scale) else ()
+    middle = 0.0 if zero is None else zero.astype(np.float64).reshape(shape)
+    return np.asarray((x.astype(np.float64) - middle) * scale.reshape(shape))
 
 
 def _along(x: Array, axis: int) -> tuple[int, ...]:
@@ -175,11 +175,11 @@ def unpacked(packed: Array, bits: int) -> Array:
 
 
 def _half(given: Attributes, x: Array) -> Array:
-    return np.split(x, 2, -1)[given["location"]]
+    return np.split(x, 2, -1)[given["index"]]
 
 
 def _third(given: Attributes, x: Array) -> Array:
-    return np.split(x, 3, -1)[given["location"]]
+    return np.split(x, 3, -1)[given["index"]]
 
 
 def _positions(_given: Attributes, words: Array) -> Array:
@@ -210,11 +210,11 @@ def _known_keys(_given: Attributes, offsets: Array, starts: Array) -> Array:
     return np.asarray(np.arange(offsets.shape[1]) < np.diff(starts)[:, None])[:, None, None]
 
 
-def _position_counts(_given: Attributes, x: Array, locations: Array) -> Array:
+def _position_counts(_given: Attributes, x: Array, positions: Array) -> Array:
     """Of all elements, from the first one's on where that alone is given."""
-    if locations.ndim == 2:
-        return locations
-    return np.broadcast_to(locations + np.arange(x.shape[-2]), (len(x), x.shape[-2]))
+    if positions.ndim == 2:
+        return positions
+    return np.broadcast_to(positions + np.arange(x.shape[-2]), (len(x), x.shape[-2]))
 
 
 def _expert_shares(given: Attributes, scores: Array) -> Array:
@@ -260,10 +260,10 @@ def _crop_and_resize(given: Attributes, x: Array, regions: Array, images: Array,
             np.array([(low[k] + high[k]) / 2]) if size[k] == 1 else np.linspace(low[k], high[k], size[k])
             for k in range(2)
         ]
-        for location in np.ndindex(*size):
-            y, x_ = (lines[k][location[k]] for k in range(2))
+        for index in np.ndindex(*size):
+            y, x_ = (lines[k][index[k]] for k in range(2))
             if 0 <= y <= limits[0] and 0 <= x_ <= limits[1]:
-                found[region, :, *location] = _read(given, x[image], y, x_)
+                found[region, :, *index] = _read(given, x[image], y, x_)
     return found
 
 

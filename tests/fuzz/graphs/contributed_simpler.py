@@ -23,9 +23,9 @@ def _as_standard(steps: Steps) -> list[onnx.NodeProto]:
 
 
 def _unique(steps: Steps) -> list[onnx.NodeProto]:
-    values, locations, counts = steps.node.output
+    values, indices, counts = steps.node.output
     steps.add("Unique", *steps.node.input, sorted=0)
-    steps.made[-1].output[:] = [values, f"{values}_first", locations, counts]
+    steps.made[-1].output[:] = [values, f"{values}_first", indices, counts]
     return steps.made
 
 
@@ -44,7 +44,7 @@ def _quick_gelu(steps: Steps) -> list[onnx.NodeProto]:
 
 def _split_gelu(steps: Steps) -> list[onnx.NodeProto]:
     total = steps.added(*steps.node.input)
-    left, right = (steps.add("Half", total, location=location) for location in range(2))
+    left, right = (steps.add("Half", total, index=index) for index in range(2))
     return steps.end(steps.add("Mul", left, steps.add("Gelu", right)))
 
 
@@ -123,8 +123,8 @@ def _in_groups(steps: Steps) -> list[onnx.NodeProto]:
 
 
 def _embedded(steps: Steps) -> list[onnx.NodeProto]:
-    words, segments, *tables, gamma, beta, mask, locations = steps.inputs(9)
-    return _of_tables(steps, (words, segments, locations, mask), tables, gamma, beta)
+    words, segments, *tables, gamma, beta, mask, positions = steps.inputs(9)
+    return _of_tables(steps, (words, segments, positions, mask), tables, gamma, beta)
 
 
 def _embedded_integers(steps: Steps) -> list[onnx.NodeProto]:
@@ -140,9 +140,9 @@ def _embedded_integers(steps: Steps) -> list[onnx.NodeProto]:
 def _of_tables(
     steps: Steps, integers: Sequence[str], tables: Sequence[str], gamma: str, beta: str
 ) -> list[onnx.NodeProto]:
-    words, segments, locations, mask = integers
-    locations = locations or steps.add("Positions", words)
-    pairs = zip(tables, (words, locations, segments), strict=True)
+    words, segments, positions, mask = integers
+    positions = positions or steps.add("Positions", words)
+    pairs = zip(tables, (words, positions, segments), strict=True)
     rows = [steps.add("Gather", table, at, axis=0) for table, at in pairs if table]
     given = {"axis": -1, "epsilon": steps.given["epsilon"]}
     made = steps.add("LayerNormalization", steps.added(*rows), gamma, beta, **given)
@@ -167,11 +167,11 @@ def _many_heads(steps: Steps) -> list[onnx.NodeProto]:
         bias = steps.inputs(11)[10]
     parts = [query, key, value]
     if bias:
-        parts = [steps.add("WithBias", x, bias, *parts, location=location) for location, x in enumerate(parts)]
+        parts = [steps.add("WithBias", x, bias, *parts, index=index) for index, x in enumerate(parts)]
     seen = steps.add("PaddingMask", mask, value) if mask else ""
     made, _, present = attended(steps, parts, _heads(steps), added, past, seen=seen)
-    for location, name in list(enumerate(present, 1))[: len(steps.node.output) - 1]:
-        steps.end(name, location)
+    for index, name in list(enumerate(present, 1))[: len(steps.node.output) - 1]:
+        steps.end(name, index)
     return steps.end(made)
 
 
@@ -187,8 +187,8 @@ def _grouped_attention(steps: Steps) -> list[onnx.NodeProto]:
         **({"left_window_size": window - 1} if window > 0 else {}),
     }
     made, _, present = attended(steps, (query, key, value), given, "", past)
-    for location, name in enumerate(present, 1):
-        steps.end(name, location)
+    for index, name in enumerate(present, 1):
+        steps.end(name, index)
     return steps.end(made)
 
 
@@ -201,8 +201,8 @@ def _joined_attention(steps: Steps) -> list[onnx.NodeProto]:
         x, weights, bias, mask, past = steps.inputs(5)
         product = steps.add("MatMul", x, weights)
     joined = steps.added(product, bias)
-    parts = [steps.add("Third", joined, location=location) for location in range(3)]
-    before = [steps.add("Part", past, location=location, axis=0) if past else "" for location in range(2)]
+    parts = [steps.add("Third", joined, index=index) for index in range(3)]
+    before = [steps.add("Part", past, index=index, axis=0) if past else "" for index in range(2)]
     seen = steps.add("PaddingMask", mask, x) if mask else ""
     made, _, present = attended(steps, parts, _heads(steps), past=before, seen=seen)
     if len(steps.node.output) > 1:
@@ -215,21 +215,21 @@ def _packed_attention(steps: Steps) -> list[onnx.NodeProto]:
     if steps.node.op_type == "PackedAttention":
         x, weights, bias, offsets, starts = steps.node.input
         joined = steps.added(steps.add("MatMul", x, weights), bias)
-        parts = [steps.add("Third", joined, location=location) for location in range(3)]
+        parts = [steps.add("Third", joined, index=index) for index in range(3)]
     else:
         *parts, bias, offsets, starts = steps.node.input
         if bias:
-            parts = [steps.add("WithBias", x, bias, *parts, location=location) for location, x in enumerate(parts)]
+            parts = [steps.add("WithBias", x, bias, *parts, index=index) for index, x in enumerate(parts)]
     padded = [steps.add("Padded", part, offsets) for part in parts]
     made, _, _ = attended(steps, padded, _heads(steps), seen=steps.add("KnownKeys", offsets, starts))
     return steps.end(steps.add("Unpadded", made, offsets, parts[0]))
 
 
 def _rotated(steps: Steps) -> list[onnx.NodeProto]:
-    x, locations, cos, sin = steps.node.input
+    x, positions, cos, sin = steps.node.input
     given = chosen(steps.given, "interleaved", "num_heads")
-    locations = steps.add("PositionCounts", x, locations)
-    return steps.end(steps.add("RotaryEmbedding", x, cos, sin, locations, **given))
+    positions = steps.add("PositionCounts", x, positions)
+    return steps.end(steps.add("RotaryEmbedding", x, cos, sin, positions, **given))
 
 
 # Others.

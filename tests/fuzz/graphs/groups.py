@@ -116,8 +116,7 @@ def _of_bodies(
         case "SequenceMap":
             first, *others = inputs
             each = (
-                [other[location] if isinstance(other, list) else other for other in others]
-                for location in range(len(first))
+                [other[index] if isinstance(other, list) else other for other in others] for index in range(len(first))
             )
             trips = [
                 bodies["body"].results([element, *more], outside) for element, more in zip(first, each, strict=True)

@@ -1,4 +1,4 @@
-"""Windows, regions and locations of images in NumPy, as :mod:`reference` has other operators.
+"""Windows, regions and sampled positions of images in NumPy, as :mod:`reference` has other operators.
 
 Source: ONNX's text of the operators, of operator set 21.
 """
@@ -31,7 +31,7 @@ class Window:
         dilations: how far its elements are from each other.
         before: what is padded before the first element.
         after: what is padded behind the last one.
-        locations: how many it has.
+        results: how many results it has.
     """
 
     kernel: Sequence[int]
@@ -39,60 +39,60 @@ class Window:
     dilations: Sequence[int]
     before: Sequence[int]
     after: Sequence[int]
-    locations: Sequence[int]
+    results: Sequence[int]
 
     @classmethod
     def of(cls, given: Attributes, sizes: Sequence[int]) -> Window:
         """The window of a pooling.
 
         Raises:
-            ValueError: images of these sizes have no location for it.
+            ValueError: the window is larger than images of these sizes.
         """
         ones = [1] * len(sizes)
         kernel, mode = given["kernel_shape"], given.get("auto_pad", "NOTSET")
         strides, dilations = given.get("strides", ones), given.get("dilations", ones)
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
         if mode.startswith("SAME"):
-            locations = [-(-size // stride) for size, stride in zip(sizes, strides, strict=True)]
+            results = [-(-size // stride) for size, stride in zip(sizes, strides, strict=True)]
             padded = [
                 max(0, (count - 1) * stride + span - size)
-                for count, stride, span, size in zip(locations, strides, spans, sizes, strict=True)
+                for count, stride, span, size in zip(results, strides, spans, sizes, strict=True)
             ]
             before = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in padded]
             after = [total - first for total, first in zip(padded, before, strict=True)]
-            return cls(kernel, strides, dilations, before, after, locations)
+            return cls(kernel, strides, dilations, before, after, results)
         pads = given.get("pads", [0, 0] * len(sizes)) if mode == "NOTSET" else [0, 0] * len(sizes)
         before, after = pads[: len(sizes)], pads[len(sizes) :]
-        locations = []
+        results = []
         for size, stride, span, first, last in zip(sizes, strides, spans, before, after, strict=True):
             room = size + first + last - span
             if room < 0:
                 raise ValueError("the window is larger than the image")
             count = (-(-room // stride) if given.get("ceil_mode") else room // stride) + 1
-            locations.append(count - ((count - 1) * stride >= size + first))  # none begins behind the image
-        return cls(kernel, strides, dilations, before, after, locations)
+            results.append(count - ((count - 1) * stride >= size + first))  # none begins behind the image
+        return cls(kernel, strides, dilations, before, after, results)
 
     def over(self, x: Array, fill: float) -> Array:
-        """The elements under the window at each location: [batch, channel, *locations, *kernel]."""
+        """The elements under the window for each result: [batch, channel, *results, *kernel]."""
         spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         ends = [
-            (count - 1) * stride + span for count, stride, span in zip(self.locations, self.strides, spans, strict=True)
+            (count - 1) * stride + span for count, stride, span in zip(self.results, self.strides, spans, strict=True)
         ]
         pads = [
             (first, max(0, end - size - first)) for first, end, size in zip(self.before, ends, x.shape[2:], strict=True)
         ]
         padded = np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
         moved = np.lib.stride_tricks.sliding_window_view(padded, spans, tuple(range(2, x.ndim)))  # type: ignore[call-overload]
-        locations = [slice(0, (count - 1) * s + 1, s) for count, s in zip(self.locations, self.strides, strict=True)]
+        starts = [slice(0, (count - 1) * s + 1, s) for count, s in zip(self.results, self.strides, strict=True)]
         elements = [slice(None, None, d) for d in self.dilations]
-        found: Array = moved[(slice(None), slice(None), *locations, *elements)]
+        found: Array = moved[(slice(None), slice(None), *starts, *elements)]
         return found
 
     def counts(self, sizes: Sequence[int], with_pads: bool) -> Array:
-        """How many elements of the images, and of what they are padded with, are under the window at each location."""
+        """How many elements of the images, and of what they are padded with, are under the window for each result."""
         found = np.ones(())
         for axis, size in enumerate(sizes):
-            firsts = np.arange(self.locations[axis]) * self.strides[axis] - self.before[axis]
+            firsts = np.arange(self.results[axis]) * self.strides[axis] - self.before[axis]
             elements = firsts[:, None] + np.arange(self.kernel[axis]) * self.dilations[axis]
             end = size + self.after[axis] if with_pads else size
             inside = (elements < end) & (with_pads | (elements >= 0))
@@ -138,12 +138,12 @@ def _transposed_convolution(given: Attributes, x: Array, weight: Array, bias: Ar
         for size, s, k, d, more in zip(sizes, strides, kernel, dilations, further, strict=True)
     ]
     found = np.zeros((x.shape[0], groups, outputs, *whole), x.dtype)
-    for location in np.ndindex(*kernel):
+    for index in np.ndindex(*kernel):
         reached = tuple(
             slice(k * d, k * d + (size - 1) * s + 1, s)
-            for k, d, size, s in zip(location, dilations, sizes, strides, strict=True)
+            for k, d, size, s in zip(index, dilations, sizes, strides, strict=True)
         )
-        found[(..., *reached)] += np.einsum("ngc...,gco->ngo...", parts, weights[(..., *location)])
+        found[(..., *reached)] += np.einsum("ngc...,gco->ngo...", parts, weights[(..., *index)])
     kept = tuple(
         slice(first, size - last)
         for size, first, last in zip(whole, pads[: len(sizes)], pads[len(sizes) :], strict=True)
@@ -153,23 +153,23 @@ def _transposed_convolution(given: Attributes, x: Array, weight: Array, bias: Ar
 
 
 def _grid_sample(given: Attributes, x: Array, grid: Array) -> Array:
-    """Elements of images [batch, channel, height, width] at locations [batch, …, 2], from -1 to 1, the horizontal
+    """Elements of images [batch, channel, height, width] at positions [batch, …, 2], from -1 to 1, the horizontal
     first."""
     aligned, padding = bool(given.get("align_corners")), given.get("padding_mode", "zeros")
     sizes = x.shape[2:]
-    locations = [
+    positions = [
         (grid[..., 1 - axis] + 1) / 2 * (size - 1) if aligned else ((grid[..., 1 - axis] + 1) * size - 1) / 2
         for axis, size in enumerate(sizes)
     ]
     if given.get("mode", "linear") == "nearest":
-        locations = [np.rint(location) for location in locations]
-    locations = [_within(location, size, aligned, padding) for location, size in zip(locations, sizes, strict=True)]
+        positions = [np.rint(position) for position in positions]
+    positions = [_within(position, size, aligned, padding) for position, size in zip(positions, sizes, strict=True)]
     found = np.zeros((*x.shape[:2], *grid.shape[1:-1]), x.dtype)
     for corner in itertools.product((0, 1), repeat=2):
         elements = [
-            np.floor(location).astype(np.int64) + further for location, further in zip(locations, corner, strict=True)
+            np.floor(position).astype(np.int64) + further for position, further in zip(positions, corner, strict=True)
         ]
-        shares = [1 - np.abs(location - element) for location, element in zip(locations, elements, strict=True)]
+        shares = [1 - np.abs(position - element) for position, element in zip(positions, elements, strict=True)]
         inside = np.logical_and(
             *((element >= 0) & (element < size) for element, size in zip(elements, sizes, strict=True))
         )
@@ -185,15 +185,15 @@ def _affine_grid(given: Attributes, theta: Array, size: Array) -> Array:
     sizes = [int(count) for count in size[2:]]
     elements = np.meshgrid(*map(np.arange, sizes), indexing="ij")
     if given.get("align_corners"):
-        locations = [2 * element / max(count - 1, 1) - 1 for element, count in zip(elements, sizes, strict=True)]
+        positions = [2 * element / max(count - 1, 1) - 1 for element, count in zip(elements, sizes, strict=True)]
     else:
-        locations = [(2 * element + 1) / count - 1 for element, count in zip(elements, sizes, strict=True)]
-    whole = np.stack([*reversed(locations), np.ones(sizes)], -1)
+        positions = [(2 * element + 1) / count - 1 for element, count in zip(elements, sizes, strict=True)]
+    whole = np.stack([*reversed(positions), np.ones(sizes)], -1)
     return np.asarray(np.einsum("nij,...j->n...i", theta, whole))
 
 
 def _deformed_columns(given: Attributes, x: Array, weight: Array, offset: Array, mask: Array | None = None) -> Array:
-    """What a convolution multiplies, from locations that are moved: [batch, channel, location in the kernel, row,
+    """Gather the elements that a deformable convolution multiplies: [batch, channel, element of the kernel, row,
     column]."""
     kernel, (height, width) = weight.shape[2:], offset.shape[2:]
     strides, dilations = given.get("strides", [1, 1]), given.get("dilations", [1, 1])
@@ -203,44 +203,44 @@ def _deformed_columns(given: Attributes, x: Array, weight: Array, offset: Array,
     shares = shares.reshape(len(x), groups, *kernel, height, width)
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])  # there is nothing around an image
     found = np.zeros((*x.shape[:2], *kernel, height, width))
-    for element, channel, *location in np.ndindex(*x.shape[:2], *kernel):
+    for element, channel, *kernel_index in np.ndindex(*x.shape[:2], *kernel):
         group = channel // (x.shape[1] // groups)
         starts = (np.arange(height)[:, None] * strides[0], np.arange(width) * strides[1])
         at = [
-            np.clip(start + k * d - pad + moves[(element, group, *location, axis)], -1, size)
+            np.clip(start + k * d - pad + moves[(element, group, *kernel_index, axis)], -1, size)
             for axis, (start, k, d, pad, size) in enumerate(
-                zip(starts, location, dilations, first, x.shape[2:], strict=True)
+                zip(starts, kernel_index, dilations, first, x.shape[2:], strict=True)
             )
         ]
         for corner in itertools.product((0, 1), repeat=2):
             elements = [np.floor(a).astype(int) + further for a, further in zip(at, corner, strict=True)]
             parts = [1 - np.abs(a - each) for a, each in zip(at, elements, strict=True)]
             rows, columns = (np.clip(each + 1, 0, size + 1) for each, size in zip(elements, x.shape[2:], strict=True))
-            found[(element, channel, *location)] += parts[0] * parts[1] * padded[element, channel, rows, columns]
-        found[(element, channel, *location)] *= shares[(element, group, *location)]
+            found[(element, channel, *kernel_index)] += parts[0] * parts[1] * padded[element, channel, rows, columns]
+        found[(element, channel, *kernel_index)] *= shares[(element, group, *kernel_index)]
     return found.reshape(*x.shape[:2], math.prod(kernel), height, width)
 
 
 def _deformed_sums(given: Attributes, columns: Array, weight: Array, bias: Array | None = None) -> Array:
     groups = given["group"]
-    batch, channels, locations, height, width = columns.shape
-    parts = columns.reshape(batch, groups, channels // groups * locations, height * width)
+    batch, channels, taps, height, width = columns.shape
+    parts = columns.reshape(batch, groups, channels // groups * taps, height * width)
     weights = weight.reshape(groups, weight.shape[0] // groups, -1)
     found = np.einsum("goc,ngcp->ngop", weights, parts).reshape(batch, -1, height, width)
     return found if bias is None else found + bias[:, None, None]
 
 
-def _within(location: Array, size: int, aligned: bool, padding: str) -> Array:
+def _within(position: Array, size: int, aligned: bool, padding: str) -> Array:
     """Positions of an axis, of which those outside are at the border, or are reflected by it; as they are for zeros."""
     if padding == "zeros":
-        return location
+        return position
     if padding == "reflection":
         low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
         if low == high:
             raise ValueError("nothing is between the borders")
-        further = np.mod(np.abs(location - low), 2 * (high - low))
-        location = low + np.minimum(further, 2 * (high - low) - further)
-    return np.clip(location, 0, size - 1)
+        further = np.mod(np.abs(position - low), 2 * (high - low))
+        position = low + np.minimum(further, 2 * (high - low) - further)
+    return np.clip(position, 0, size - 1)
 
 
 def _resize(
@@ -250,8 +250,8 @@ def _resize(
     for axis, count in enumerate(x.shape):
         scale = Fraction(int(sizes[axis]), count) if sizes is not None else Fraction(float(scales[axis]))  # type: ignore[index]
         if scale != 1:
-            locations = [_resized_position(given, at, count, scale) for at in range(math.floor(count * scale))]
-            parts = [sum(share * np.take(x, k, axis) for k, share in _shares(given, at, count)) for at in locations]
+            positions = [_resized_position(given, at, count, scale) for at in range(math.floor(count * scale))]
+            parts = [sum(share * np.take(x, k, axis) for k, share in _shares(given, at, count)) for at in positions]
             x = np.stack(parts, axis)
     return x
 
@@ -267,10 +267,10 @@ def _resized_position(given: Attributes, at: int, count: int, scale: Fraction) -
     return (at + Fraction(1, 2)) / scale - Fraction(1, 2)
 
 
-def _shares(given: Attributes, location: Fraction, count: int) -> list[tuple[int, float]]:
-    """The elements that one at a location is made of, and their shares."""
-    first, half = math.floor(location), Fraction(1, 2)
-    tail = float(location - first)
+def _shares(given: Attributes, position: Fraction, count: int) -> list[tuple[int, float]]:
+    """The elements that one at a position is made of, and their shares."""
+    first, half = math.floor(position), Fraction(1, 2)
+    tail = float(position - first)
     match given["mode"]:
         case "linear":
             shares = {first: 1 - tail, first + 1: tail}
@@ -282,9 +282,9 @@ def _shares(given: Attributes, location: Fraction, count: int) -> list[tuple[int
         case _:
             nearest = {
                 "floor": first,
-                "ceil": math.ceil(location),
-                "round_prefer_floor": math.ceil(location - half),
-                "round_prefer_ceil": math.floor(location + half),
+                "ceil": math.ceil(position),
+                "round_prefer_floor": math.ceil(position - half),
+                "round_prefer_ceil": math.floor(position + half),
             }
             shares = {nearest[given.get("nearest_mode", "round_prefer_floor")]: 1.0}
     return [(min(max(k, 0), count - 1), share) for k, share in shares.items()]

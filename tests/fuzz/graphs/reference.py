@@ -36,13 +36,13 @@ _ADDED: Mapping[str, np.ufunc] = {
 }
 
 
-def _scattered(given: Attributes, x: Array, locations: tuple[Array, ...], updates: Array) -> Array:
+def _scattered(given: Attributes, x: Array, indices: tuple[Array, ...], updates: Array) -> Array:
     found = x.copy()
     reduction = given.get("reduction", "none")
     if reduction == "none":
-        found[locations] = updates
+        found[indices] = updates
     else:
-        _ADDED[reduction].at(found, locations, updates)
+        _ADDED[reduction].at(found, indices, updates)
     return found
 
 
@@ -53,9 +53,9 @@ def _gather_elements(given: Attributes, x: Array, indices: Array) -> Array:
 
 def _one_hot(given: Attributes, indices: Array, depth: Array, values: Array) -> Array:
     size, axis = int(depth.reshape(())), given.get("axis", -1) % (indices.ndim + 1)
-    locations = np.expand_dims(np.trunc(indices), axis)
+    hot = np.expand_dims(np.trunc(indices), axis)
     own = np.arange(size).reshape(-1, *[1] * (indices.ndim - axis))
-    return np.where((locations == own) | (locations == own - size), values[1], values[0])
+    return np.where((hot == own) | (hot == own - size), values[1], values[0])
 
 
 def _scatter_elements(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
@@ -64,9 +64,9 @@ def _scatter_elements(given: Attributes, x: Array, indices: Array, updates: Arra
 
 def _positions(given: Attributes, indices: Array) -> tuple[Array, ...]:
     """Where elements are of which one index is given, along an axis; the others are their own."""
-    locations = [*np.indices(indices.shape)]
-    locations[given.get("axis", 0)] = indices
-    return tuple(locations)
+    positions = [*np.indices(indices.shape)]
+    positions[given.get("axis", 0)] = indices
+    return tuple(positions)
 
 
 def _scatter_nd(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
@@ -144,16 +144,16 @@ def _convolution_sums(
     kernel = {"kernel_shape": weight.shape[2:]} | dict(given)
     window = Window.of(kernel, x.shape[2:])
     groups = given.get("group", 1)
-    elements = window.over(x, 0).reshape(x.shape[0], groups, -1, *window.locations, *window.kernel)
+    elements = window.over(x, 0).reshape(x.shape[0], groups, -1, *window.results, *window.kernel)
     weights = weight.reshape(groups, -1, *weight.shape[1:])
     spatial = list(range(3, 3 + x.ndim - 2))
     under = list(range(20, 20 + x.ndim - 2))
     sums = np.einsum(elements, [0, 1, 2, *spatial, *under], weights, [1, 10, 2, *under], [0, 1, 10, *spatial])
-    sums = sums.reshape(x.shape[0], -1, *window.locations)
-    locations = channels[:-1]
+    sums = sums.reshape(x.shape[0], -1, *window.results)
+    shape = channels[:-1]
     if bias and bias[0] is not None:
-        sums = sums + bias[0].reshape(locations)
-    return sums * (x_scale * scale / y_scale).reshape(locations if np.ndim(scale) else ())  # type: ignore[operator]
+        sums = sums + bias[0].reshape(shape)
+    return sums * (x_scale * scale / y_scale).reshape(shape if np.ndim(scale) else ())  # type: ignore[operator]
 
 
 def _product_sums(_given: Attributes, a: Array, a_scale: Array, a_zero: Array, *tail: Array) -> Array:
@@ -188,7 +188,7 @@ def _block_product(_given: Attributes, x: Array, weights: Array) -> Array:
 
 
 def _part(given: Attributes, x: Array) -> Array:
-    return np.take(x, given["location"], given["axis"])
+    return np.take(x, given["index"], given["axis"])
 
 
 def _stack(_given: Attributes, *parts: Array) -> Array:
@@ -219,15 +219,15 @@ def _normalized(given: Attributes, x: Array) -> Array:
 def _word_counts(given: Attributes, x: Array) -> Array:
     """How often sequences of a pool occur in each row, whose words may have equally many others between them."""
     pool, starts = given["pool_int64s"], [*given["ngram_counts"], len(given["pool_int64s"])]
-    locations, found = iter(given["ngram_indexes"]), np.zeros((*x.shape[:-1], max(given["ngram_indexes"]) + 1))
+    columns, found = iter(given["ngram_indexes"]), np.zeros((*x.shape[:-1], max(given["ngram_indexes"]) + 1))
     for length, (start, end) in enumerate(itertools.pairwise(starts), 1):
         for first in range(start, end, length):
-            location, words = next(locations), pool[first : first + length]
+            column, words = next(columns), pool[first : first + length]
             if given["min_gram_length"] <= length <= given["max_gram_length"]:
                 for skipped in range(given["max_skip_count"] + 1 if length > 1 else 1):
                     count = x.shape[-1] - (length - 1) * (skipped + 1)
                     same = [x[..., k * (skipped + 1) :][..., : max(0, count)] == word for k, word in enumerate(words)]
-                    found[..., location] += np.logical_and.reduce(same).sum(-1)
+                    found[..., column] += np.logical_and.reduce(same).sum(-1)
     weights = np.ones(found.shape[-1])
     if "weights" in given:
         weights[given["ngram_indexes"]] = given["weights"]

@@ -36,9 +36,9 @@ def _attention(steps: Steps) -> list[onnx.NodeProto]:
     query, key, value, mask, past_key, past_value, filled = steps.inputs(7)
     _, *whole, scores = steps.results(4)
     made, stages, present = attended(steps, (query, key, value), steps.given, mask, (past_key, past_value), filled)
-    for location, name in enumerate(present, 1):
-        if whole[location - 1]:
-            steps.end(name, location)
+    for index, name in enumerate(present, 1):
+        if whole[index - 1]:
+            steps.end(name, index)
     if scores:
         steps.add("Identity", stages[steps.given.get("qk_matmul_output_mode", 0)], result=scores)
     return steps.end(made)

@@ -50,11 +50,11 @@ class Steps:
             x = self.add("Add", x, other)
         return x
 
-    def end(self, x: str, location: int = 0) -> list[onnx.NodeProto]:
+    def end(self, x: str, index: int = 0) -> list[onnx.NodeProto]:
         """All nodes, of which this tensor is a result, the first by default."""
         for made in self.made:
-            made.output[:] = [self.node.output[location] if name == x else name for name in made.output]
-            made.input[:] = [self.node.output[location] if name == x else name for name in made.input]
+            made.output[:] = [self.node.output[index] if name == x else name for name in made.output]
+            made.input[:] = [self.node.output[index] if name == x else name for name in made.input]
         return self.made
 
     def rounded(self, real: str, zero: str) -> list[onnx.NodeProto]:

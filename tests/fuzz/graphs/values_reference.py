@@ -21,18 +21,18 @@ Attributes = Mapping[str, Any]
 Elements = Sequence[Array]
 
 
-def _inserted(_: Attributes, elements: Elements, element: Array, location: Array | None = None) -> Elements:
-    at = len(elements) if location is None else _position(location, len(elements), len(elements))
+def _inserted(_: Attributes, elements: Elements, element: Array, position: Array | None = None) -> Elements:
+    at = len(elements) if position is None else _position(position, len(elements), len(elements))
     return [*elements[:at], element, *elements[at:]]
 
 
-def _erased(_: Attributes, elements: Elements, location: Array | None = None) -> Elements:
-    at = len(elements) - 1 if location is None else _position(location, len(elements))
+def _erased(_: Attributes, elements: Elements, position: Array | None = None) -> Elements:
+    at = len(elements) - 1 if position is None else _position(position, len(elements))
     return [*elements[:at], *elements[at + 1 :]]
 
 
-def _position(location: Array, count: int, maximum: int | None = None) -> int:
-    number = int(location)
+def _position(position: Array, count: int, maximum: int | None = None) -> int:
+    number = int(position)
     if not -count <= number <= (count - 1 if maximum is None else maximum):
         raise ValueError("no such position")
     return number % count if number < 0 else number

@@ -208,7 +208,7 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
 
 
 def _change_json(data: bytes, random: Random) -> bytes:
-    """Another value in one location."""
+    """Change, remove or repeat one value of a JSON document."""
     try:
         whole = json.loads(data)
     except (ValueError, RecursionError):
@@ -221,14 +221,14 @@ def _change_json(data: bytes, random: Random) -> bytes:
         at = random.choice(inside)
     if not isinstance(at, (dict, list)) or not at:
         return json.dumps(random.choice(VALUES)).encode()
-    location: Any = random.choice(list(at)) if isinstance(at, dict) else random.randrange(len(at))
+    key: Any = random.choice(list(at)) if isinstance(at, dict) else random.randrange(len(at))
     match random.randrange(4):
         case 0:
-            del at[location]
+            del at[key]
         case 1 if isinstance(at, list):
-            at.insert(location, at[random.randrange(len(at))])
+            at.insert(key, at[random.randrange(len(at))])
         case _:
-            at[location] = random.choice(VALUES)
+            at[key] = random.choice(VALUES)
     return json.dumps(whole).encode()
 
 

@@ -107,31 +107,31 @@ def _change(model: onnx.ModelProto, random: Random, other: onnx.ModelProto) -> N
     field, value = random.choice(fields)
     if field.is_repeated:
         target = getattr(message, field.name)
-        location = random.randrange(len(target))
+        index = random.randrange(len(target))
         match random.randrange(4):
             case 0:
-                del target[location]
+                del target[index]
             case 1 if field.type == FieldDescriptor.TYPE_MESSAGE:
-                target.add().CopyFrom(target[location])
+                target.add().CopyFrom(target[index])
             case 1:
-                target.append(target[location])
+                target.append(target[index])
             case 2 if field.type == FieldDescriptor.TYPE_MESSAGE and field.message_type.name == "NodeProto":
                 if other.graph.node:
                     target.add().CopyFrom(random.choice(other.graph.node))
             case _ if field.type != FieldDescriptor.TYPE_MESSAGE:
-                _put(target, location, _changed_scalar(target[location], random, names))
+                _put(target, index, _changed_scalar(target[index], random, names))
     elif random.random() < 0.2:
         message.ClearField(field.name)
     elif field.type != FieldDescriptor.TYPE_MESSAGE:
         _put(message, field.name, _changed_scalar(value, random, names))
 
 
-def _put(target: Any, location: Any, value: Any) -> None:
+def _put(target: Any, key: Any, value: Any) -> None:
     """Set an element or a field, unless the field cannot hold it."""
     try:
-        if isinstance(location, str):
-            setattr(target, location, value)
+        if isinstance(key, str):
+            setattr(target, key, value)
         else:
-            target[location] = value
+            target[key] = value
     except (ValueError, TypeError):
         pass

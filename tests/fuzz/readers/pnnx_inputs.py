@@ -90,21 +90,19 @@ def _mutated_text(text: str, random: Random) -> str:
     """Some changes of characters, words and lines."""
     for _ in range(random.randint(1, 4)):
         words = text.split(" ")
-        location = random.randrange(len(words))
+        index = random.randrange(len(words))
         match random.randrange(9):
             case 0:
-                words[location] = random.choice(INTERESTING)
-            case 1 if "=" in words[location]:
-                words[location] = words[location].partition("=")[0] + "=" + random.choice(INTERESTING)
+                words[index] = random.choice(INTERESTING)
+            case 1 if "=" in words[index]:
+                words[index] = words[index].partition("=")[0] + "=" + random.choice(INTERESTING)
             case 2:
-                del words[location]
+                del words[index]
             case 3:
-                words.insert(location, random.choice(words))
-            case 4 if words[location]:
-                i = random.randrange(len(words[location]))
-                words[location] = (
-                    words[location][:i] + random.choice("0123456789-.,()[]=@#$?eE") + words[location][i + 1 :]
-                )
+                words.insert(index, random.choice(words))
+            case 4 if words[index]:
+                i = random.randrange(len(words[index]))
+                words[index] = words[index][:i] + random.choice("0123456789-.,()[]=@#$?eE") + words[index][i + 1 :]
             case 5:
                 lines = text.split("\n")
                 lines.insert(random.randrange(len(lines)), random.choice(lines))
@@ -120,7 +118,7 @@ def _mutated_text(text: str, random: Random) -> str:
                     words[i] = "".join(random.choice("0123456789") if c.isdigit() else c for c in words[i])
             case 8:
                 other = random.randrange(len(words))
-                words[location], words[other] = words[other], words[location]
+                words[index], words[other] = words[other], words[index]
         text = " ".join(words)
     return text
 
@@ -131,22 +129,20 @@ def _mutated_bytes(data: bytes, random: Random) -> bytes:
     for _ in range(random.randint(1, 6)):
         if not changed:
             break
-        location = (
+        offset = (
             random.randrange(len(changed))
             if random.random() < 0.3
             else max(0, len(changed) - 1 - random.randrange(400))
         )
         match random.randrange(4):
             case 0:
-                changed[location] = random.randrange(256)
+                changed[offset] = random.randrange(256)
             case 1:
-                changed[location : location + 4] = random.choice(
-                    [b"\xff" * 4, b"\0" * 4, b"\1\0\0\0", b"\xff\xff\xff\x7f"]
-                )
+                changed[offset : offset + 4] = random.choice([b"\xff" * 4, b"\0" * 4, b"\1\0\0\0", b"\xff\xff\xff\x7f"])
             case 2:
-                del changed[location : location + random.randint(1, 50)]
+                del changed[offset : offset + random.randint(1, 50)]
             case 3:
-                changed[location:location] = random.randbytes(random.randint(1, 30))
+                changed[offset:offset] = random.randbytes(random.randint(1, 30))
     return bytes(changed)
 
 

@@ -55,14 +55,14 @@ def compiled(target: str) -> Artifact:
     return nnefc.compile(model, target)
 
 
-def program(target: str, machine: str, location: Path, *words: str) -> Path:
+def program(target: str, machine: str, folder: Path, *words: str) -> Path:
     """A program with the network twice: as an object and as an archive."""
-    compiled(target).export(location / "first.o", name="first")
-    compiled(target).export(location / "libsecond.a", name="second")
-    (location / "main.c").write_text(PROGRAM)
-    inputs = [str(location / name) for name in ("main.c", "first.o", "libsecond.a")]
-    output = location / "program"
-    command = [*ZIG, "cc", "-target", machine, f"-I{location}", *inputs, "-o", str(output), *words]
+    compiled(target).export(folder / "first.o", name="first")
+    compiled(target).export(folder / "libsecond.a", name="second")
+    (folder / "main.c").write_text(PROGRAM)
+    inputs = [str(folder / name) for name in ("main.c", "first.o", "libsecond.a")]
+    output = folder / "program"
+    command = [*ZIG, "cc", "-target", machine, f"-I{folder}", *inputs, "-o", str(output), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return output
@@ -154,13 +154,13 @@ def test_two_networks_link_into_a_program_for_windows(tmp_path: Path) -> None:
     assert done.returncode == 10
 
 
-def objects(sources: dict[str, str], target: str, location: Path) -> list[tuple[str, bytes]]:
+def objects(sources: dict[str, str], target: str, folder: Path) -> list[tuple[str, bytes]]:
     made = []
     for name, text in sources.items():
-        (location / f"{name}.c").write_text(text)
+        (folder / f"{name}.c").write_text(text)
         command = [*ZIG, "cc", "-target", target, "-Os", "-g0", "-fno-sanitize=all", "-ffunction-sections", "-c"]
-        subprocess.run([*command, f"{name}.c", "-o", f"{name}.o"], cwd=location, check=True, timeout=120)
-        made.append((f"{name}.o", (location / f"{name}.o").read_bytes()))
+        subprocess.run([*command, f"{name}.c", "-o", f"{name}.o"], cwd=folder, check=True, timeout=120)
+        made.append((f"{name}.o", (folder / f"{name}.o").read_bytes()))
     return made
 
 

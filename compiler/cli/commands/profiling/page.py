@@ -111,9 +111,7 @@ def _table(rows: Iterable[Row]) -> str:
     head, *tail = rows
 
     def line(row: Row, kind: str) -> str:
-        cells = (
-            f"<{kind}{' class=n' if location else ''}>{escape(cell)}</{kind}>" for location, cell in enumerate(row)
-        )
+        cells = (f"<{kind}{' class=n' if column else ''}>{escape(cell)}</{kind}>" for column, cell in enumerate(row))
         return f"<tr>{''.join(cells)}</tr>"
 
     return f"<table>{line(head, 'th')}{''.join(line(row, 'td') for row in tail)}</table>"
@@ -194,13 +192,13 @@ class _Axis:
         """Return a grid line and a label at each power of ten."""
         parts = []
         for power in range(math.ceil(self._low), math.floor(math.log10(self.maximum)) + 1):
-            location, label = self.at(10.0**power), escape(text.format(unit * 10.0**power))
+            at, label = self.at(10.0**power), escape(text.format(unit * 10.0**power))
             if axis == "x":
-                line = f'<line x1="{location:.1f}" x2="{location:.1f}" y1="{first}" y2="{last}" class="grid"/>'
-                parts.append(f'{line}<text x="{location:.1f}" y="{last + 14}" text-anchor="middle">{label}</text>')
+                line = f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{first}" y2="{last}" class="grid"/>'
+                parts.append(f'{line}<text x="{at:.1f}" y="{last + 14}" text-anchor="middle">{label}</text>')
             else:
-                line = f'<line x1="{first}" x2="{last}" y1="{location:.1f}" y2="{location:.1f}" class="grid"/>'
-                parts.append(f'{line}<text x="{first}" y="{location - 3:.1f}">{label}</text>')
+                line = f'<line x1="{first}" x2="{last}" y1="{at:.1f}" y2="{at:.1f}" class="grid"/>'
+                parts.append(f'{line}<text x="{first}" y="{at - 3:.1f}">{label}</text>')
         return "".join(parts)
 
 
@@ -220,7 +218,7 @@ def _constants(timed: Sequence[_Timed]) -> str:
 def _kernels(timed: Sequence[_Timed], times: Times, run: TracedRun) -> str:
     runs, whole = len(times.runs), max(sum(times.runs), 1e-12)
     rows: list[Row] = [("computes", "share of the time", "µs a run", "calls", "threads", "GFLOP/s", "GB/s", "kernel")]
-    for location, each in sorted(enumerate(timed), key=lambda element: -element[1].time.seconds):
+    for index, each in sorted(enumerate(timed), key=lambda element: -element[1].time.seconds):
         time, description = each.time, each.kernel_description
         rows.append(
             (
@@ -228,7 +226,7 @@ def _kernels(timed: Sequence[_Timed], times: Times, run: TracedRun) -> str:
                 f"{100 * time.seconds / whole:.1f} %",
                 f"{1e6 * time.seconds / runs:,.1f}",
                 f"{time.calls / runs:,.6g}",
-                f"{run.busy_in[location]:.2f}" if run.calls and run.busy_in[location] else "-",
+                f"{run.busy_in[index]:.2f}" if run.calls and run.busy_in[index] else "-",
                 _rate(description.operations * time.calls, time.seconds),
                 _rate(description.bytes * time.calls, time.seconds),
                 description.kernel,

@@ -58,14 +58,14 @@ def timeline(run: TracedRun) -> str:
         f"{escape(run.name(kernel))}, {_threads(run, kernel)}</title></path>"
         for kernel, paths in sorted(bars.items())
     )
-    locations, label = _workspace(run, scale, y)
-    if locations:
+    workspace, label = _workspace(run, scale, y)
+    if workspace:
         labels.append(f'<div style="top:{y:.0f}px">{label}</div>')
         y += _MEMORY_HEIGHT
     image = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {y:.0f}" height="{y:.0f}" '
         f'preserveAspectRatio="none" stroke="#5b6570" stroke-width=".7" data-seconds="{run.seconds:.9f}">'
-        f"{drawn}{locations}</svg>"
+        f"{drawn}{workspace}</svg>"
     )
     return f'<div class="time"><div class="rows">{"".join(labels)}</div>{image}<p class="span"></p></div>{_words(run)}'
 

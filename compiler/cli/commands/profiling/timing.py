@@ -157,13 +157,13 @@ def _turn(contender: Contender, amount: Amount, times: Times) -> None:
     times.repeats += max(map(len, taken))
 
 
-_QUIET = 0.2
-"""The number of processors kept busy by other programs from which there is a warning."""
+_IDLE = 0.2
+"""A machine counts as idle while other programs keep fewer processors than this busy."""
 
 
 def busy_warning(others: float | None) -> str:
     """Return a warning about processors that other programs kept busy; empty if these are few, or unknown."""
-    if others is None or others < _QUIET:
+    if others is None or others < _IDLE:
         return ""
     return (
         f"other programs kept {others:.1f} processors busy meanwhile: the times are longer, and vary more, than on an "

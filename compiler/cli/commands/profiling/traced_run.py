@@ -50,11 +50,11 @@ class TracedRun:
         shared = [piece for piece in self.pieces if piece.thread is not None]
         for piece in shared:
             found[piece.thread or 0].append(piece)
-        location = 0
+        index = 0
         for call in self.calls:
-            while location < len(shared) and shared[location].begin < call.begin:
-                location += 1
-            if location == len(shared) or shared[location].begin >= call.begin + call.seconds:
+            while index < len(shared) and shared[index].begin < call.begin:
+                index += 1
+            if index == len(shared) or shared[index].begin >= call.begin + call.seconds:
                 found[0].append(call)
         found[0].sort(key=lambda piece: piece.begin)
         return found

@@ -149,13 +149,13 @@ def _as_operands(
                 made[parameter.name] = list(value)
                 groups.setdefault(content, []).extend((parameter.name, i) for i in range(len(value)))
     fp16_types: list[str] = []
-    for content, locations in groups.items():
-        values = [arguments[name] if i is None else arguments[name][i] for name, i in locations]
+    for content, indices in groups.items():
+        values = [arguments[name] if i is None else arguments[name][i] for name, i in indices]
         if content == "logical":
             operands = [ctx.apply(Cast("bool"), ctx.tensor(value)) for value in values]
         else:
             operands = [_integers(ctx, x) if content == "integer" else x for x in ctx.promoted(values)]
-        for (name, i), operand in zip(locations, operands, strict=True):
+        for (name, i), operand in zip(indices, operands, strict=True):
             if dtype_of(operand) in FLOAT16_TYPES and not moves:
                 fp16_types.append(dtype_of(operand))
                 operand = ctx.apply(Cast("float32"), operand)

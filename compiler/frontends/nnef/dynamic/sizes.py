@@ -24,13 +24,13 @@ __all__ = ["SIZE_FUNCTIONS", "cast_sizes", "simplified"]
 
 
 def _slice(args: Mapping[str, Value]) -> Sizes:
-    x, locations = args["input"], [slice(None)] * np.ndim(args["input"])
+    x, slices = args["input"], [slice(None)] * np.ndim(args["input"])
     axes = integers(args["axes"])
     strides = integers(args.get("stride") or []) or [1] * len(axes)
     for axis, begin, end, stride in zip(axes, integers(args["begin"]), integers(args["end"]), strides, strict=True):
         # An end of 0 is the end of the dimension, unless it is the beginning, too.
-        locations[axis] = slice(begin, None if end == 0 and begin != 0 else end, stride)
-    made: Sizes = x[tuple(locations)]
+        slices[axis] = slice(begin, None if end == 0 and begin != 0 else end, stride)
+    made: Sizes = x[tuple(slices)]
     return made
 
 

@@ -73,15 +73,15 @@ class _Reader:
         self.token = next(self._tokens)
 
     def _tokenize(self) -> Iterator[_Token]:
-        location = 0
-        while location < len(self.text):
-            match = _TOKEN.match(self.text, location)
+        position = 0
+        while position < len(self.text):
+            match = _TOKEN.match(self.text, position)
             if match is None:
-                self.fail(f"unexpected character {self.text[location]!r}", location)
+                self.fail(f"unexpected character {self.text[position]!r}", position)
             if match.lastgroup != "space" and match["space"] is None:
                 kind = next(kind for kind in ("number", "string", "name", "sign") if match[kind] is not None)
-                yield _Token(kind, match.group(), location)
-            location = match.end()
+                yield _Token(kind, match.group(), position)
+            position = match.end()
         while True:
             yield _Token("end", "", len(self.text))
 

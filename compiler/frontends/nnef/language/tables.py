@@ -43,16 +43,16 @@ class Production(NamedTuple):
     def value(self, values: Sequence[Any], builder: object) -> Any:
         """The value of the rule's left side, of the values of its right side."""
         children: list[Any] = []
-        for location in self.children:
-            if location is None:
+        for index in self.children:
+            if index is None:
                 children.append(None)
-            elif location >= 0:
-                children.append(values[location])
+            elif index >= 0:
+                children.append(values[index])
             elif children:
-                children += values[~location]
+                children += values[~index]
             else:
                 # there is no other reference to the list: long documents are not copied for each statement
-                children = values[~location]
+                children = values[~index]
         if self.method is None:
             (child,) = children
             return child

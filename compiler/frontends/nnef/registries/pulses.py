@@ -133,14 +133,14 @@ def _outside(
 ) -> Operand:
     """The elements at positions from `begin` to `end` of the stream, and `fill` instead of others."""
     emitter, size = context.emitter, shape_of(x)[axis]
-    locations = apply(emitter, "add", emitter.apply(Arange(0, size, 1, "int64")), position)
+    frames = apply(emitter, "add", emitter.apply(Arange(0, size, 1, "int64")), position)
     shape = [size if i == axis else 1 for i in range(rank_of(x))]
-    locations = emitter.reshaped(locations, shape)
+    frames = emitter.reshaped(frames, shape)
     if not (isinstance(begin, int) and begin <= 0):
-        x = emitter.apply(Where(), apply(emitter, "less", locations, emitter.tensor(begin, "int64")), fill, x)
+        x = emitter.apply(Where(), apply(emitter, "less", frames, emitter.tensor(begin, "int64")), fill, x)
     if end is None or context.is_endless(end):
         return x
-    return emitter.apply(Where(), apply(emitter, "less", locations, emitter.tensor(end, "int64")), x, fill)
+    return emitter.apply(Where(), apply(emitter, "less", frames, emitter.tensor(end, "int64")), x, fill)
 
 
 def _element(context: ExtensionContext, x: Operand, axis: int, index: Operand) -> Operand:

@@ -77,8 +77,8 @@ def _slice(context: ExtensionContext, args: Arguments) -> Operand:
     if not len(args.axes) == len(args.begin) == len(args.end) == len(strides):
         raise CompileError(f"{len(args.axes)} axes do not fit the numbers of bounds and strides")
     ranges = {}
-    for location, begin, end, stride in zip(args.axes, args.begin, args.end, strides, strict=True):
-        axis = axis_of(location, len(shape))
+    for written, begin, end, stride in zip(args.axes, args.begin, args.end, strides, strict=True):
+        axis = axis_of(written, len(shape))
         if stride == 0:
             raise CompileError(f"there is no slice by {stride} along the axis {axis} of {list(shape)}")
         size = shape[axis]

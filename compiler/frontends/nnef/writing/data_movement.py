@@ -155,7 +155,7 @@ def _repeat_elements(document: Document, operator: RepeatElements, x: Any) -> An
     """Along a new dimension behind the repeated one, which are one afterwards."""
     shape, axis = shape_of(x), operator.axis
     apart = document.call("unsqueeze", input=document.tensor(x), axes=[axis + 1])
-    repeats = [operator.count if location == axis + 1 else 1 for location in range(len(shape) + 1)]
+    repeats = [operator.count if dimension == axis + 1 else 1 for dimension in range(len(shape) + 1)]
     tiled = document.call("tile", input=apart, repeats=repeats)
     return reshaped(document, tiled, operator.shape(shape))
 

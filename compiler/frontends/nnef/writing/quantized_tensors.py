@@ -75,7 +75,7 @@ class Rounded:
     def _variable(self, codes: Array, scale: Array, zero: Array, axis: int | None) -> Tensor:
         document = self._document
         if str(codes.dtype) not in _NARROW:  # such as a bias: what it stands for
-            along = [-1 if location == axis else 1 for location in range(codes.ndim)] if axis is not None else []
+            along = [-1 if dimension == axis else 1 for dimension in range(codes.ndim)] if axis is not None else []
             reals = (codes.astype(np.float64) - zero.reshape(along)) * scale.astype(np.float64).reshape(along)
             return document.variable(reals.astype(np.float32))
         name = document.constant_name(codes)

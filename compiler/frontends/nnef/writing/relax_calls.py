@@ -111,10 +111,10 @@ def _clip(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
 
 def _split(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
     (x,), axis = call.args, _axis(call)
-    size, locations = shape_of(x)[axis], call.attrs.indices_or_sections
-    if not hasattr(locations, "__iter__"):
-        return Split(axis, (size // int(locations),) * int(locations)), (x,)
-    cuts = [0, *_ints(locations), size]
+    size, boundaries = shape_of(x)[axis], call.attrs.indices_or_sections
+    if not hasattr(boundaries, "__iter__"):
+        return Split(axis, (size // int(boundaries),) * int(boundaries)), (x,)
+    cuts = [0, *_ints(boundaries), size]
     return Split(axis, tuple(b - a for a, b in pairwise(cuts))), (x,)
 
 

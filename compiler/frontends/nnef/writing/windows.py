@@ -170,17 +170,17 @@ def _repeats(how: Interpolation, scaling: AxisScaling) -> bool:
     """Returns whether every result is the element that it lies in."""
     if not scaling.is_known:
         return how.repeats_elements(scaling) > 0
-    locations, _ = how.taps(scaling)
+    elements, _ = how.taps(scaling)
     factor = scaling.results // scaling.elements
-    return bool((locations[:, 0] == np.arange(scaling.results) // factor).all())
+    return bool((elements[:, 0] == np.arange(scaling.results) // factor).all())
 
 
 def _downsample(
     document: Document, how: Interpolation, x: Any, factors: list[int], changed: dict[int, AxisScaling]
 ) -> Any:
     def is_first(scaling: AxisScaling) -> bool:
-        locations, _ = how.taps(scaling)
-        return bool((locations[:, 0] == np.arange(scaling.results) * (scaling.elements // scaling.results)).all())
+        elements, _ = how.taps(scaling)
+        return bool((elements[:, 0] == np.arange(scaling.results) * (scaling.elements // scaling.results)).all())
 
     if how.mode != "nearest" or not all(map(is_first, changed.values())):
         raise Unsayable("NNEF takes the first element of each block where a tensor becomes smaller")

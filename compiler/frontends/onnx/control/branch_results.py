@@ -33,10 +33,10 @@ class Forms:
     def of(self, ctx: Context, outputs: Sequence[AnyValue]) -> list[AnyValue]:
         """A branch's outputs in their forms."""
         return [
-            stacked(ctx, value, self.stacks[location])
-            if isinstance(value, TensorSequence) and location in self.stacks
+            stacked(ctx, value, self.stacks[index])
+            if isinstance(value, TensorSequence) and index in self.stacks
             else value
-            for location, value in enumerate(outputs)
+            for index, value in enumerate(outputs)
         ]
 
     def tensors(self, ctx: Context, outputs: Sequence[AnyValue]) -> list[Value]:
@@ -50,8 +50,8 @@ class Forms:
     def common(self, one: Sequence[AnyValue], other: Sequence[AnyValue]) -> Forms:
         """The forms in which outputs of both branches are of one kind, as far as there are such; these if they are."""
         stacks = {
-            location: like
-            for location, pair in enumerate(zip(one, other, strict=False))
+            index: like
+            for index, pair in enumerate(zip(one, other, strict=False))
             if (like := _common_element(*pair)) is not None
         }
         if stacks:

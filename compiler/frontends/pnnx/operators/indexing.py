@@ -84,8 +84,8 @@ def _range(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     """Returns the first index and the length of a slice, by Python's rules."""
     if step < 1:
         raise CompileError(f"a step of {step} is not supported: it must be positive")
-    locations = range(size)[start : None if end >= _NONE else end : step]
-    return locations.start, len(locations)
+    indices = range(size)[start : None if end >= _NONE else end : step]
+    return indices.start, len(indices)
 
 
 def _sliced(ctx: Lowering, input: Tensor, ranges: Mapping[int, tuple[int, int, int]]) -> Result:

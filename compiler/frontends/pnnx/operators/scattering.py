@@ -67,10 +67,10 @@ def _written(ctx: Lowering, input: Tensor, parts: Sequence[Part], source: Tensor
             *([ctx.apply(Slice({axis: (end, size - end, 1)}), input)] if end < size else []),
         ]
         return ctx.apply(Concat(axis), *pieces) if len(pieces) > 1 else pieces[0]
-    locations = np.arange(size) - part.first
-    here = (locations >= 0) & (locations % part.step == 0) & (locations < part.count * part.step)
+    offsets = np.arange(size) - part.first
+    here = (offsets >= 0) & (offsets % part.step == 0) & (offsets < part.count * part.step)
     inner = ctx.apply(Slice({axis: (part.first, part.count, part.step)}), input) if tail else input
-    spread = ctx.apply(Gather(axis), _written(ctx, inner, tail, source), np.where(here, locations // part.step, 0))
+    spread = ctx.apply(Gather(axis), _written(ctx, inner, tail, source), np.where(here, offsets // part.step, 0))
     mask = here.reshape([size if i == axis else 1 for i in range(rank_of(input))])
     made: Tensor = ctx.apply(Where(), mask, spread, input)
     return made
@@ -168,8 +168,8 @@ def _index_put(
     order = range(first, first + len(common))
     updates = ctx.apply(Transpose((*order, *range(first), *range(order.stop, rank_of(whole)))), whole)
     moved = ctx.apply(Transpose((*axes, *others)), input)
-    locations = [_expanded(ctx, ctx.apply(Cast("int64"), positions(ctx, index)), common) for index in given.values()]
-    tuples = ctx.apply(Stack(len(common)), *locations)
+    parts = [_expanded(ctx, ctx.apply(Cast("int64"), positions(ctx, index)), common) for index in given.values()]
+    tuples = ctx.apply(Stack(len(common)), *parts)
     made = ctx.apply(ScatterND("add" if accumulate else "none"), moved, tuples, updates)
     return Transpose(tuple(map((*axes, *others).index, range(len(shape))))).lower(ctx, made)
 
@@ -196,14 +196,12 @@ def _mask_put(ctx: Lowering, input: Tensor, given: dict[int, Tensor], source: Te
 
 def _scattered(ctx: Lowering, input: Tensor, dim: int, index: Tensor, src: Tensor | Number, reduction: str) -> Result:
     need_rank(input, *range(1, 17))
-    locations, source = shape_of(index), _as_tensor(ctx, src, dtype_of(input))
+    sizes, source = shape_of(index), _as_tensor(ctx, src, dtype_of(input))
     if isinstance(src, bool | int | float):
-        source = _expanded(ctx, source, locations)
-    elif rank_of(source) != len(locations) or any(
-        n > size for n, size in zip(locations, shape_of(source), strict=True)
-    ):
-        raise CompileError(f"the indices {list(locations)} do not fit the source {list(shape_of(source))}")
-    used = ctx.apply(Slice({axis: (0, n, 1) for axis, n in enumerate(locations)}), source)
+        source = _expanded(ctx, source, sizes)
+    elif rank_of(source) != len(sizes) or any(n > size for n, size in zip(sizes, shape_of(source), strict=True)):
+        raise CompileError(f"the indices {list(sizes)} do not fit the source {list(shape_of(source))}")
+    used = ctx.apply(Slice({axis: (0, n, 1) for axis, n in enumerate(sizes)}), source)
     return ScatterElements(axis_of(dim, rank_of(input)), reduction).lower(ctx, input, positions(ctx, index), used)
 
 

@@ -19,7 +19,7 @@ _MIN_FILLED = 0.4  # of the slots, by a part of the channels; with fewer, its re
 
 
 def gathered(layouts: LayoutRewriter, data: relax.Expr, channels: Sequence[int]) -> relax.Expr | None:
-    """Different channels of a blocked tensor as a tensor; None if `data` is row-major or there are no channels."""
+    """Gathers channels of a blocked tensor, each once at most; None if `data` is row-major or there are no channels."""
     layout = layouts.layout_of(data)
     if layout is None or not channels:
         return None

@@ -29,7 +29,7 @@ def _padding(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _pad_channels(data: te.Tensor, given: int, channels: int, value: float) -> te.Tensor:
-    """`[N, blocks, *spatial, b]` with more channels, each element of which is `value`."""
+    """Returns `[N, blocks, *spatial, b]` with more channels, whose elements are `value`."""
     batch, own, *spatial, size = data.shape
 
     def element(n: tirx.Var, block: tirx.Var, *tail: tirx.Var) -> tirx.Expr:

@@ -51,7 +51,7 @@ class _Kernel:
 
     @property
     def is_tame(self) -> bool:
-        """Whether finite elements have finite results, also such as no channel has."""
+        """Whether finite elements have finite results, also those of empty slots."""
         for part in inside(self.element):
             if isinstance(part, Call) and part.op.name not in _TAME_CALLS:
                 return False
@@ -104,7 +104,9 @@ def _elements(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _kernel_of(function: tirx.PrimFunc) -> _Kernel | None:
-    """Returns what a kernel computes; None if it is not element-wise, or reads other channels than its element's."""
+    """Returns the computation of an element-wise kernel; None for others, and where it reads other channels than its
+    element's.
+    """
     found = element_of_kernel(function)
     if found is None or len(found[0]) < 3:
         return None
@@ -123,7 +125,7 @@ def _kernel_of(function: tirx.PrimFunc) -> _Kernel | None:
 
 
 def _outside_loads(expr: tirx.Expr) -> Iterator[tirx.Var]:
-    """The variables of an expression that are not in indices of what it loads."""
+    """Returns the variables of an expression that are used outside of the indices of loads."""
     waiting = [expr]
     while waiting:
         part = waiting.pop()

@@ -98,7 +98,7 @@ def _without_unit_axes(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
 
 
 def _is_of_channels(value: tirx.Expr, result: tirx.Var, data: tirx.Var, own: Sequence[tirx.Var]) -> bool:
-    """Whether all that is loaded is of the result's channel, and nothing else depends on it."""
+    """Whether all loads are from the result's channel, and nothing else depends on it."""
     channel = own[1]
     loads: list[TensorLoad] = []
     tvm_ffi.structural_walk(value, (TensorLoad, loads.append))
@@ -121,7 +121,7 @@ def _is_index(index: Sequence[tirx.Expr], own: Sequence[tirx.Var]) -> bool:
 
 
 def _in_blocks(function: tirx.PrimFunc, realize: s_tir.SBlockRealize, layout: Blocked) -> tirx.PrimFunc:
-    """Returns the kernel for operands and results in blocks of channels."""
+    """Returns the kernel with operands and results in blocks of channels."""
     block, loops = realize.block, perfect_nest(_body_of(function))
     rank = sum(axis.iter_type == tirx.IterVar.DataPar for axis in block.iter_vars)
     outer = expression(layout.blocks)

@@ -63,12 +63,12 @@ __all__ = [
 
 
 def integers(values: Sequence[Any]) -> tuple[int, ...]:
-    """Integers of Relax as Python's."""
+    """Converts integers of Relax to Python's."""
     return tuple(int(value) for value in values)
 
 
 def split_padding(values: Sequence[Any], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Relax's padding list as (before, after)."""
+    """Splits Relax's padding list into (before, after)."""
     padding = integers(values)
     return (padding, padding) if len(padding) == rank else (padding[:rank], padding[rank:])
 
@@ -88,7 +88,7 @@ class Sliding:
         return Window(kernel, self.strides, self.dilation, tuple(zip(self.before, self.after, strict=True)))
 
     def around(self, before: Sequence[Dimension], after: Sequence[Dimension]) -> Sliding:
-        """Returns the same for data without a border of zeros of these widths, which becomes part of the padding."""
+        """Returns the window for data without their border of zeros, which becomes part of the padding."""
         low = tuple(own + width for own, width in zip(self.before, before, strict=True))
         high = tuple(own + width for own, width in zip(self.after, after, strict=True))
         return replace(self, before=low, after=high)
@@ -196,7 +196,7 @@ def convolution(
 
 
 def result_sizes(sizes: Sequence[Dimension], kernel: Sequence[int], sliding: Sliding) -> tuple[Dimension, ...]:
-    """Spatial sizes of a convolution's result, of those of its data and of its filter."""
+    """Returns the spatial sizes of a convolution's result, given those of its data and of its filter."""
     return tuple(
         (length + before + after - (size - 1) * dilation - 1) // stride + 1
         for length, before, after, size, dilation, stride in zip(
@@ -212,7 +212,9 @@ def _pixels(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, slid
 
 
 def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
-    """`data`, if it has channels in every slot, under names that are in order; `filters` with the same names."""
+    """Renumbers the channels of `data` so that they are in order, and those of `filters` likewise, if every slot has a
+    channel.
+    """
     layout = layouts.layout_of(data)
     if layout is None or not layout.is_full or layout.order == tuple(range(layout.channels)):
         return data, filters
@@ -222,8 +224,8 @@ def _in_order(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) ->
 def _with_scale_in_filter(
     layouts: LayoutRewriter, data: relax.Expr, packed: relax.Expr
 ) -> tuple[relax.Expr, relax.Expr]:
-    """Returns the convolution of `x · s` by W as that of x by `s · W`, if each channel has one s and W is smaller than
-    x.
+    """Moves a scale from the data of a convolution to its filter, if each channel has one scale and the filter is
+    smaller than the data.
     """
     product, shape = layouts.definition(data), shape_of(data)
     if layouts.layout_of(data) is None or not is_call(product, "multiply") or not layouts.used_once(data):
@@ -246,7 +248,7 @@ def _depthwise(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, s
 
 
 def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr:
-    """Convolve in groups: each group, or several small ones, gathers its channels and begins a block of the result."""
+    """Convolves in groups: each group, or several small ones, gathers its channels and begins a block of the result."""
     outputs, inputs = filters.shape[:2]
     layout = layouts.layout_of(data) or Blocked.of(sliding.groups * inputs, layouts.size)
     source = layouts.padded(layouts.laid_out(data, layout), sliding.before, sliding.after)
@@ -266,7 +268,8 @@ def _gathered(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sl
 
 
 def _permuted(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
-    """Groups that are a small part of a vector, of which each lane reads its own: the result has the data's layout.
+    """Convolves in groups that are a small part of a vector: each lane reads the lanes of its group, and the result has
+    the data's layout.
 
     None if there are others, or no data whose groups lie side by side.
     """
@@ -315,7 +318,9 @@ def _by_winograd(
 
 
 _LARGEST_TERMS = Float16Sums(4096, 1 / 32, 2.0)
-"""Limits of float16 sums by Winograd's algorithm, whose transformed data are up to 10.6 times as large as the data."""
+"""The limits of float16 sums by Winograd's algorithm, whose transformed data are up to 10.6 times as large as
+the data.
+"""
 
 
 def _winograd_in_float16(
@@ -328,7 +333,8 @@ def _winograd_in_float16(
     sizes: tuple[int, int],
     outputs: int,
 ) -> relax.Expr:
-    """Returns the same, computed in float16, by transformed weights `[points, O blocks, I blocks, i, o]` of float32.
+    """Returns a 3 × 3 convolution computed in float16, from transformed float32 weights `[points, O blocks, I blocks,
+    i, o]`.
 
     Args:
         sizes: of the result.

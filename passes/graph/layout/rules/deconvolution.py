@@ -38,7 +38,7 @@ __all__ = ["RULES", "Geometry", "Interleaving", "Phases", "geometry_of", "interl
 
 @dataclass(frozen=True)
 class Interleaving:
-    """`[N, phases · O, *steps]` → `[N, O, *outputs]`: see :func:`interleave_row_major`."""
+    """The interleaving of phases, `[N, phases · O, *steps]` → `[N, O, *outputs]`: see :func:`interleave_row_major`."""
 
     strides: tuple[int, ...]
     before: tuple[int, ...]
@@ -55,7 +55,7 @@ class Interleaving:
         return self.count == 1 and not any(self.before)
 
     def emit(self, builder: relax.BlockBuilder, phases: relax.Expr) -> relax.Var:
-        """Returns the variable of a kernel, which takes part in layouts."""
+        """Emits the interleaving kernel, and returns its variable, which takes part in layouts."""
         return emit_te(
             builder,
             lambda data: interleave_row_major(data, self.strides, self.before, self.outputs),
@@ -237,8 +237,9 @@ def _phase_filters(filters: np.ndarray, strides: tuple[int, ...], taps: tuple[in
 def interleave(
     phases: te.Tensor, strides: tuple[int, ...], before: tuple[int, ...], outputs: tuple[int, ...]
 ) -> te.Tensor:
-    """`[N, phases · blocks, *steps, b]` → `[N, blocks, *outputs, b]`: position i is step (i + before) // stride of
-    phase (i + before) % stride."""
+    """Interleaves blocked phases, `[N, phases · blocks, *steps, b]` → `[N, blocks, *outputs, b]`: position i is element
+    (i + before) // stride of phase (i + before) % stride.
+    """
     batch, outer, *_, size = phases.shape
     count = int(outer) // int(np.prod(strides))
 

@@ -30,7 +30,7 @@ __all__ = ["Padded", "summed_convolution"]
 
 @dataclass(frozen=True)
 class Padded:
-    """Data, and the value that is around its spatial dimensions."""
+    """Data, and the value of the padding around their spatial dimensions."""
 
     data: relax.Expr
     value: int = 0
@@ -70,5 +70,5 @@ def _by_rows(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, slidi
 
 
 def _in_tiles(layouts: LayoutRewriter, packed: np.ndarray) -> relax.Expr:
-    """Weights in tiles of as many output channels as a vector has sums."""
+    """Packs weights in tiles of as many output channels as a vector has sums."""
     return to_constant(in_tiles(packed, layouts.target.lanes("int32")))

@@ -67,7 +67,7 @@ def _tame(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _sum(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Constants that are added to integers one after the other are one: some come with the layout."""
+    """Lays out an addition; integer constants that are added one after another become one."""
     leader, (data, value) = _leader(layouts, call), call.args
     before = None if leader is None else layouts.definition(leader)
     if (
@@ -94,7 +94,7 @@ def _wild(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _division(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Lay out a division; padding stays zero if the divisor is a nonzero scalar, such as the 6 of a hard swish."""
+    """Lays out a division; padding stays zero if the divisor is a nonzero scalar, such as the 6 of a hard swish."""
     divisor = call.args[1]
     if is_constant(divisor) and array_of(divisor).size == 1 and array_of(divisor).item() != 0:
         return _tame(layouts, call)
@@ -102,9 +102,8 @@ def _division(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _leader(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Returns the first operand in blocked layout, rather one of most channels, and without those of other tensors.
-
-    The others, and the result, take its layout.
+    """Returns the blocked operand whose layout the others and the result take: one with most channels, preferably
+    without channels of other tensors.
     """
     found = [(arg, layout) for arg in call.args if (layout := layouts.layout_of(arg)) is not None]
     return min(found, key=lambda pair: (-pair[1].channels, not pair[1].is_whole))[0] if found else None
@@ -129,7 +128,7 @@ def _operand(layouts: LayoutRewriter, arg: relax.Expr, leader: relax.Expr) -> re
 
 
 def _seen_as(layouts: LayoutRewriter, arg: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
-    """`arg` in row-major layout, with further axes of one element."""
+    """Returns `arg` in row-major layout, with further axes of size 1."""
     if is_constant(arg):
         return constant(array_of(arg).reshape(shape))
     return seen_as(layouts.builder, layouts.row_major(arg), shape)

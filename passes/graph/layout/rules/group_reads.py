@@ -31,15 +31,15 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["Reads", "groups_in_a_block", "merged_groups", "reads_of", "slot_by_slot"]
 
 _LOOKED_UP = 1.4
-"""Products that take as long as what is done for an entry of a table, where others are by lane."""
+"""The cost of a table lookup, in products, where vectors are not multiplied by lanes."""
 
 _LONGEST_CHAIN = 9
-"""Runs of a chain that is chosen for its length, for sums that are made in short parts."""
+"""The longest chain, in runs, for sums that are computed in short parts."""
 
 
 @dataclass(frozen=True)
 class Reads:
-    """The reads of the groups of a convolution.
+    """How the groups of a convolution read their channels.
 
     Attributes:
         run: slots in a row that are read as one.
@@ -61,11 +61,11 @@ class Reads:
 
     @property
     def elements(self) -> int:
-        """Slots that each group reads."""
+        """Returns the number of slots that each group reads."""
         return self.chains * self.chain * self.run
 
     def slots(self) -> np.ndarray:
-        """Returns all that are read, `[groups, elements]`."""
+        """Returns the slots that each group reads, `[groups, elements]`."""
         length = self.chain * self.run
         return (self.first[..., None] * self.run + np.arange(length)).reshape(len(self.first), -1)
 
@@ -74,11 +74,11 @@ class Reads:
         return self.chains, self.chain, *kernel, self.run // how.terms
 
     def time(self, how: Multiplication) -> float:
-        """Return the time of the sums, in units of one product of packed operands."""
+        """Returns the time of the sums, in units of one product of packed operands."""
         return self.chains * (self.chain * self.run / how.terms + _LOOKED_UP)
 
     def pack(self, filters: np.ndarray, layout: Blocked, how: Multiplication, size: int) -> np.ndarray:
-        """Filters `[O, I / groups, *k]` as :func:`.channel_order.convolve_gathered` takes them, in blocks of `size`."""
+        """Packs filters `[O, I / groups, *k]` for :func:`.channel_order.convolve_gathered`, in blocks of `size`."""
         own = packed_weights(gathered_filters(filters, layout.order, self.held, self.run), 1, how)
         packed = pack_filter(own, self.run // how.terms, size, len(self.first))
         return packed if self.chain == 1 else packed.reshape(len(packed), -1, self.chain, *packed.shape[2:])
@@ -100,14 +100,15 @@ def reads_of(layout: Blocked, groups: int, how: Multiplication, kernel: Sequence
 
 
 def slot_by_slot(layout: Blocked, groups: int) -> Reads:
-    """Return reads that look up each channel by itself, in the order of channels."""
+    """Returns reads that look up each channel by itself, in the order of channels."""
     slots = layout.slots.reshape(groups, -1)
     return Reads(1, 1, slots, slots)
 
 
 def _candidates(layout: Blocked, groups: int, how: Multiplication, target: Target) -> Iterator[Reads]:
-    """Runs are packed operands; where vectors are multiplied by lanes also vectors and full blocks, and full blocks
-    where sums are made in parts, of which any number may be read."""
+    """Yields the runs to consider: packed operands; vectors and full blocks where vectors are multiplied by lanes; and
+    full blocks where sums are computed in parts.
+    """
     if how.terms == 1:
         yield slot_by_slot(layout, groups)
     assembled, size = target.vectors.by_lane or how.is_long, layout.size
@@ -123,18 +124,20 @@ def _candidates(layout: Blocked, groups: int, how: Multiplication, target: Targe
 
 
 def _lengths(runs: np.ndarray) -> set[int]:
-    """Returns the lengths of sequences of adjacent runs in groups; and 1."""
+    """Returns 1, and the lengths of sequences of adjacent runs in groups."""
     ends = (np.diff(runs, axis=1, append=-1) != 1) & (runs >= 0)
     return {1, *(int(n) for row in ends for n in np.diff(np.flatnonzero(row), prepend=-1))}
 
 
 def groups_in_a_block(outputs: int, groups: int, size: int) -> int:
-    """Returns the groups that fit into the blocks that one needs: padded with zeros, they cost the same."""
+    """Returns the number of groups that fit into the blocks that one group needs: with zeros between them, they cost
+    the same.
+    """
     room = blocks(outputs, size) * size
     return next(count for count in range(room // outputs, 0, -1) if groups % count == 0)
 
 
 def merged_groups(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, int]:
-    """Filters of fewer groups that say the same, with zeros between groups that fit into one block; and how many."""
+    """Merges groups that fit into one block, with zeros between them; returns the filters and the number of groups."""
     together = groups_in_a_block(filters.shape[0] // groups, groups, size)
     return merge_groups(filters, groups // together, together), groups // together

@@ -62,13 +62,15 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["RULES", "fills_blocks"]
 
 _MAX_TAPS = 49
-"""Elements of a window, at most, that is summed one element after the other."""
+"""The largest window that is summed one element after the other."""
 
 _MAX_FILLED = 1.5
-"""Elements of full blocks for each channel, of which loops are assembler; more of them take longer than that saves."""
+"""The largest ratio of elements in full blocks to channels for which loops in assembly pay."""
 
 _MAX_READ = 2
-"""Elements that a group reads for each channel of its own; a copy of the data costs less than more of them."""
+"""The largest number of elements that a group reads for each of its channels; beyond it a copy of the data
+costs less.
+"""
 
 
 def _convolution(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
@@ -164,8 +166,9 @@ def fills_blocks(how: Multiplication, inputs: int, size: int, target: Target) ->
 
 
 def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRewriter) -> bool | None:
-    """Whether sums over channels in order go through full blocks, and not only to the last channel of a group; None
-    where they cannot be made in parts that are short enough."""
+    """Whether sums over channels in order cover full blocks, and not only the channels of a group; None where such sums
+    have no short enough parts.
+    """
     inputs, *kernel = filters.shape[1:]
     if in_tiles(how, layouts.target):
         return True
@@ -177,14 +180,14 @@ def _by_whole_blocks(how: Multiplication, filters: np.ndarray, layouts: LayoutRe
 
 
 def _in_blocks(layouts: LayoutRewriter, data: relax.Expr, layout: Blocked, how: Multiplication) -> relax.Expr:
-    """Data as the instruction reads them; row-major ones are converted first, in long vectors."""
+    """Returns the data as the instruction reads them; row-major data are converted first, in long vectors."""
     if layouts.layout_of(data) is None:
         data = _converted(layouts, data, how)
     return _converted(layouts, layouts.laid_out(data, layout), how)
 
 
 def _converted(layouts: LayoutRewriter, data: relax.Expr, how: Multiplication) -> relax.Expr:
-    """Once, for all convolutions that read the data."""
+    """Converts data once for all convolutions that read them."""
     key = "converted", data, how.data, how.offset
     made = layouts.once(key, lambda: converted(layouts.builder, data, how))
     return layouts.like(data, made)
@@ -211,7 +214,7 @@ def _window_sums(
 
 
 def _with_offset(layouts: LayoutRewriter, result: relax.Var, filters: np.ndarray, how: Multiplication) -> relax.Expr:
-    """Sums without what is added to the data."""
+    """Returns sums corrected for the offset that was added to the data."""
     return _shifted(layouts, result, _sums_of(filters) * -how.offset) if how.offset else result
 
 
@@ -231,8 +234,7 @@ def _shifted(layouts: LayoutRewriter, result: relax.Var, shift: np.ndarray) -> r
 
 
 def _in_quads(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding) -> relax.Expr | None:
-    """Returns a convolution by pairs of quads, which are read wherever the data have them; None where others are
-    faster."""
+    """Returns a convolution by pairs of quads; None where other instructions are faster."""
     data, (outputs, inputs, *kernel) = padded.data, filters.shape
     if not has_quad_pairs(layouts.target) or str(filters.dtype) != "int8" or sliding.groups > 1:
         return None
@@ -303,7 +305,7 @@ def _gathered(
     how: Multiplication,
     too_long: bool,
 ) -> relax.Var | None:
-    """Convolve in groups that gather their channels; weights of other channels in the same operand are zero.
+    """Convolves in groups that gather their channels; weights of other channels in the same operand are zero.
 
     Returns None if channels are in order, or if it is faster to reorder them first, as few of the elements that a
     group would read are its own.
@@ -336,8 +338,7 @@ def _gathered(
 def _taps_as_channels(
     layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding
 ) -> tuple[Padded, np.ndarray, Sliding]:
-    """Returns a convolution of one channel as that of as many as the filter is wide, each of which is the data moved
-    aside.
+    """Rewrites a convolution of one channel: the taps of a row become channels, each of which is the data shifted.
 
     A packed operand then holds neighbouring elements of a row, and not one element alone.
     """
@@ -369,7 +370,7 @@ def _taps_as_channels(
 def _few_channels(
     layouts: LayoutRewriter, data: relax.Expr, sliding: Sliding, how: Multiplication, value: int
 ) -> relax.Expr:
-    """Row-major data in one block of as many packed operands as their channels need: no work goes into a fuller one.
+    """Puts row-major data into one block with only as many packed operands as their channels need.
 
     Padding comes last: packed operands are moved faster than bytes. Where memory counts, the bytes are written inside
     the padding at once, so that there is one copy of the data and not two.
@@ -427,7 +428,7 @@ def _depthwise(layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sli
 def _in_pairs(
     layouts: LayoutRewriter, padded: Padded, filters: np.ndarray, sliding: Sliding, layout: Blocked
 ) -> relax.Expr:
-    """Convolve by 16-bit products of int8: uint8 data are shifted by -128, which a constant corrects in the sums."""
+    """Convolves by 16-bit products of int8: uint8 data are shifted by -128, which a constant corrects in the sums."""
     offset = 0 if str(padded.data.ty.dtype) == "int8" else -128
     how = Multiplication("int8", "int8", offset)
     data = converted(layouts.builder, padded.data, how)

@@ -27,7 +27,7 @@ __all__ = ["outer_product_convolution"]
 
 _TYPES = ("float32", "float32")
 _WINOGRAD = 2.5
-"""Products of a direct convolution in the time of one by Winograd's algorithm, with its transforms (estimate)."""
+"""The speed of Winograd's algorithm, transforms included, relative to a direct convolution (estimate)."""
 
 
 def outer_product_convolution(

@@ -51,8 +51,8 @@ def padded_depthwise(
 
 
 def _pads_by_block(layouts: LayoutRewriter, data: relax.Expr, window: Window) -> bool:
-    """Whether the result has the size of the data, and the data with their border and the result take more memory
-    than any other convolution.
+    """Whether the result has the size of the data, and the padded data with the result take more memory than any other
+    convolution.
     """
     target, (batch, outer, *spatial, block) = layouts.target, shape_of(data)
     widths = [width for pair in window.padding for width in pair]

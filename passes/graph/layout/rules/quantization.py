@@ -44,7 +44,7 @@ def _quantization(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | Non
 
 
 def _in_slots(array: np.ndarray, layout: Blocked, fill: int) -> np.ndarray:
-    """Parameters of channels as `[blocks, block]`; what has no channel gets `fill`."""
+    """Returns parameters of channels as `[blocks, block]`; empty slots get `fill`."""
     order = np.asarray(layout.order)
     found = np.broadcast_to(array, layout.channels)[np.maximum(order, 0)]
     return np.where(order >= 0, found, np.asarray(fill, array.dtype)).reshape(-1, layout.size)

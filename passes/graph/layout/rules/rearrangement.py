@@ -43,7 +43,7 @@ def _concatenation(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | No
 
 
 def _whole(layouts: LayoutRewriter, part: relax.Expr) -> relax.Expr:
-    """`part` without channels of other tensors between its own."""
+    """Returns `part` without channels of other tensors between its own."""
     layout = layouts.layout_of(part)
     return part if layout is None or layout.is_whole else layouts.blocked(part)
 
@@ -62,7 +62,7 @@ def _concatenate(*args: Any) -> te.Tensor:
 
 
 def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Returns a reduction over spatial dimensions only; without `keepdims`, what is left has the row-major order of
+    """Returns a reduction over spatial dimensions only; without `keepdims`, the result has the row-major order of
     channels.
     """
     data = call.args[0]
@@ -81,13 +81,16 @@ def _spatial_reduction(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr 
 
 
 def _is_long_sum(call: relax.Call, sizes: Sequence[Dimension]) -> bool:
-    """Whether a sum over one dimension loses digits in blocks, where it has one accumulator for each channel; rows are
-    summed in many parts."""
+    """Whether a sum over one dimension loses precision in blocks, where each channel has a single accumulator; rows are
+    summed in many parts.
+    """
     return is_call(call, "mean", "sum") and len(sizes) == 1 and size_hint(sizes[0]) > _LONGEST_SUM
 
 
 def _min_or_max(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Also the minimum or maximum of all elements in a row: first that of each channel."""
+    """Reduces all elements by the minimum or maximum of each channel first; reduces only spatial dimensions as
+    :func:`_spatial_reduction` does.
+    """
     row = layouts.definition(call.args[0])
     elements = layouts.origin(row.args[0]) if is_call(row, "reshape") else call.args[0]
     shape, layout = layouts.row_major_shape(elements), layouts.layout_of(elements)

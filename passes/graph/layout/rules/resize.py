@@ -27,7 +27,7 @@ def _resize(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def resize(*operands: Any) -> te.Tensor:
-    """`interpolate` of a tensor by tables along axes: the operands one after the other."""
+    """Lays out an `interpolate` by tables along its axes: the operands one after the other."""
     x, *tables, axes = operands
     return interpolate(x, tables, axes)
 

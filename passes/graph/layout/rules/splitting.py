@@ -15,7 +15,9 @@ __all__ = ["RULES"]
 
 
 def _split(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Whole slices, of a blocked tensor full blocks or channels; None where the parts are interleaved."""
+    """Returns the parts of a split as views: whole slices, or full blocks or channels of a blocked tensor; None where
+    parts are interleaved.
+    """
     data = call.args[0]
     layout = layouts.layout_of(data)
     shape = layouts.row_major_shape(data)

@@ -50,7 +50,7 @@ _WIDEST = 128  # channels of merged groups: the zeros of wider ones take longer 
 
 @dataclass(frozen=True)
 class _Pointwise:
-    """A convolution with windows of one pixel: its data and filters as kernels read them.
+    """A convolution with windows of one pixel, with its data and filters in the form that kernels read.
 
     Attributes:
         dtype: of the result.
@@ -115,7 +115,7 @@ def _result_type(call: relax.Call) -> str:
 
 @dataclass(frozen=True)
 class _Padded:
-    """Data, how a window slides over them, and the value that is around their spatial dimensions."""
+    """Data, the window that slides over them, and the value of the padding."""
 
     data: relax.Expr
     sliding: Sliding
@@ -193,7 +193,9 @@ def _sum_of_two(layouts: LayoutRewriter, call: relax.Call, pointwise: _Made) -> 
 def _of_pixel(
     layouts: LayoutRewriter, expr: relax.Expr, pointwise: _Made
 ) -> tuple[_Pointwise, np.ndarray | None] | None:
-    """Returns the convolution that a tensor is, and the constant that is added; nothing else may read either."""
+    """Returns the convolution that computes a tensor, and the constant that is added to it, if nothing else reads
+    either.
+    """
     bias = None
     if not layouts.used_once(expr):
         return None
@@ -210,7 +212,8 @@ def _of_pixel(
 def _taps_as_channels(
     layouts: LayoutRewriter, padded: _Padded, filters: np.ndarray
 ) -> tuple[relax.Expr, np.ndarray, Sliding] | None:
-    """Returns data of few channels in blocks that hold several taps of a row, their filters, and how these slide.
+    """Packs several taps of a row into the blocks of data with few channels; returns the data, their filters and the
+    window.
 
     None where that saves no block.
     """
@@ -235,7 +238,7 @@ def _taps_as_channels(
 
 
 def _slot_by_slot(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray) -> tuple[relax.Expr, np.ndarray]:
-    """Returns `data` in the layout that it has, and the filters of its slots: zero for those without a channel."""
+    """Returns `data` in its own layout, and filters with an input for each slot: zero for empty ones."""
     layout = layouts.layout_of(data)
     if layout is None or not layout.is_whole:
         return layouts.blocked(data), filters
@@ -244,7 +247,9 @@ def _slot_by_slot(layouts: LayoutRewriter, data: relax.Expr, filters: np.ndarray
 
 
 def _merged(filters: np.ndarray, groups: int, size: int) -> tuple[np.ndarray, int] | None:
-    """Returns the same filters in groups of full blocks that fill a tile, if any, and how many groups there are."""
+    """Returns the filters in merged groups of full blocks that fill a tile, and the number of groups; None if such
+    groups would be too wide.
+    """
     if groups == 1:
         return filters, 1
     outputs, inputs = filters.shape[0] // groups, filters.shape[1]

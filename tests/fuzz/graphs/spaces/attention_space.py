@@ -72,10 +72,10 @@ def _rotary(w: Walk, name: str) -> object:
         angles = w.rng.uniform(-3, 3, (positions, half))
         shape = (batch, length)
         if w.chance(0.4):
-            locations = computed_indices(w, shape, positions)
+            rows = computed_indices(w, shape, positions)
         else:
-            locations = w.constant(w.rng.integers(0, positions, shape), I64)
-        tail = [locations]
+            rows = w.constant(w.rng.integers(0, positions, shape), I64)
+        tail = [rows]
     else:
         angles, tail = w.rng.uniform(-3, 3, (batch, length, half)), []
     caches = [weight(w, turn(angles).astype(F)) for turn in (np.cos, np.sin)]

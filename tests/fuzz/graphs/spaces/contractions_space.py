@@ -133,7 +133,7 @@ def _deformed_convolution(w: Walk, name: str) -> object:
     attributes.pop("auto_pad", None)
     channels, kernel = x.shape[1], attributes["kernel_shape"]
     if x.array.size > 2048 or math.prod(kernel) > 9:
-        raise Rejected("too many locations")
+        raise Rejected("too many elements under the windows")
     groups, moved = (w.one(1, 1, channels) for _ in range(2))
     outputs = groups * w.one(1, 2, 3)
     weights = w.random((outputs, channels // groups, *kernel)) / np.float32(np.sqrt(channels * math.prod(kernel)))
@@ -144,8 +144,8 @@ def _deformed_convolution(w: Walk, name: str) -> object:
     ]
     if min(sizes) < 1:
         raise Rejected("the window fits nowhere")
-    locations = moved * math.prod(kernel)
-    offset = weight(w, w.random((x.shape[0], 2 * locations, *sizes)))
+    taps = moved * math.prod(kernel)
+    offset = weight(w, w.random((x.shape[0], 2 * taps, *sizes)))
     bias = weight(w, w.random((outputs,))) if w.chance(0.5) else None
-    mask = w.constant(w.rng.random((x.shape[0], locations, *sizes)).astype(F)) if w.chance(0.5) else None
+    mask = w.constant(w.rng.random((x.shape[0], taps, *sizes)).astype(F)) if w.chance(0.5) else None
     return w.add(name, x, weight(w, weights), offset, bias, mask, group=groups, offset_group=moved, **attributes)

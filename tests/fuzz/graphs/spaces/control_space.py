@@ -123,10 +123,10 @@ def _scan(w: Walk, name: str) -> object:
         scan_input_directions=[backwards],
     )
     taken = [f"{prefix}part_{trip}" for trip in range(count)]
-    locations = range(count - 1, -1, -1) if backwards else range(count)
+    order = range(count - 1, -1, -1) if backwards else range(count)
     split = [
-        Step(helper.make_node("Part", [x.name], [each], axis=axis, location=location))
-        for each, location in zip(taken, locations, strict=True)
+        Step(helper.make_node("Part", [x.name], [each], axis=axis, index=index))
+        for each, index in zip(taken, order, strict=True)
     ]
     trips = [{part.name: each} for each in taken]
     return _node_with_bodies(w, node, [*split, *_unrolled(body, collected, state, start, trips, results)])

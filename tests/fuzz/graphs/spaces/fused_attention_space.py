@@ -119,8 +119,8 @@ def _rotated(w: Walk, name: str) -> object:
     x = heads_of(w, batch, heads, length, width, w.chance(0.5))
     maximum = length + w.number(0, 5)
     tables = [weight(w, w.random((maximum, width // 2))) for _ in range(2)]
-    locations = w.rng.integers(0, maximum, (batch, length)) if w.chance(0.5) else [w.number(0, maximum - length)]
+    positions = w.rng.integers(0, maximum, (batch, length)) if w.chance(0.5) else [w.number(0, maximum - length)]
     given = {"num_heads": heads} if x.array.ndim == 3 else {}
     return w.add(
-        "RotaryEmbedding", x, w.constant(locations, I64), *tables, domain=DOMAIN, interleaved=w.number(0, 1), **given
+        "RotaryEmbedding", x, w.constant(positions, I64), *tables, domain=DOMAIN, interleaved=w.number(0, 1), **given
     )

@@ -63,10 +63,10 @@ def _scatter_elements(w: Walk, name: str) -> object:
     if kind != "none" and w.chance(0.5):
         indices = w.rng.integers(0, x.shape[axis], shape)
     is_computed = kind != "none" and w.chance(0.25)
-    locations = computed_indices(w, tuple(shape), x.shape[axis]) if is_computed else w.constant(indices.astype(I64))
+    where = computed_indices(w, tuple(shape), x.shape[axis]) if is_computed else w.constant(indices.astype(I64))
     updates = weight(w, w.random(shape, x.array.dtype)) if x.is_float else w.constant(w.random(shape, x.array.dtype))
     _check_reduction(w, kind)
-    return w.add(name, x, locations, updates, axis=axis, **({} if kind == "none" else {"reduction": kind}))
+    return w.add(name, x, where, updates, axis=axis, **({} if kind == "none" else {"reduction": kind}))
 
 
 @space("ScatterND")

@@ -33,7 +33,7 @@ def _dequantize(w: Walk, name: str) -> object:
 
 
 def _axis(w: Walk, x: Tensor) -> int | None:
-    """The axis of whose locations each has a scale of its own; None if all elements have one."""
+    """The axis along which each index has a scale of its own; None if the tensor has a single scale."""
     return axis_of(w, x) if w.chance(0.5) else None
 
 
@@ -42,7 +42,7 @@ def _along(axis: int | None) -> dict[str, int]:
 
 
 def _scale(w: Walk, x: Tensor, axis: int | None) -> Tensor:
-    """Of a tensor that is quantized, or of each of its locations along an axis."""
+    """The scale of a quantized tensor, or one for each index along an axis."""
     return w.constant(w.rng.uniform(0.02, 0.3, () if axis is None else x.shape[axis]).astype(F))
 
 

@@ -18,12 +18,12 @@ def _aligned_regions(w: Walk, name: str) -> object:
     x = w.pick(ranks=[4], minimum=1)
     count = w.number(1, 4)
     corners = np.sort(w.rng.uniform(-1, max(x.shape[2:]) + 1, (count, 2, 2)), axis=1)
-    locations = w.constant(w.rng.integers(0, x.shape[0], count), I64)
+    batches = w.constant(w.rng.integers(0, x.shape[0], count), I64)
     return w.add(
         name,
         x,
         w.constant(corners.reshape(count, 4).astype(F)),
-        locations,
+        batches,
         output_height=w.number(1, 4),
         output_width=w.number(1, 4),
         **some(
@@ -83,8 +83,8 @@ def _unpooled(w: Walk, name: str) -> object:
     sizes = [(size - 1) * s + k for size, s, k in zip(x.shape[2:], strides, kernel, strict=True)]
     elements = math.prod(sizes)
     lead = math.prod(x.shape[:2])
-    locations = np.stack([w.rng.permutation(elements)[: x.array.size // lead] + elements * k for k in range(lead)])
-    return w.add(name, x, w.constant(locations.reshape(x.shape), I64), kernel_shape=kernel, strides=strides)
+    indices = np.stack([w.rng.permutation(elements)[: x.array.size // lead] + elements * k for k in range(lead)])
+    return w.add(name, x, w.constant(indices.reshape(x.shape), I64), kernel_shape=kernel, strides=strides)
 
 
 @space("NonMaxSuppression")

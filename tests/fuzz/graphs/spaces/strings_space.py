@@ -43,7 +43,7 @@ def _strings(w: Walk, nodes: Nodes, words: tuple[str, ...] = _WORDS) -> tuple[st
 
 
 def _moved(w: Walk, strings: str, shape: tuple[int, ...], nodes: Nodes) -> tuple[str, tuple[int, ...]]:
-    """The same strings, or some of them, in other locations."""
+    """The same strings, or some of them, at other indices."""
     match w.one("same", "flat", "transposed", "reversed", "joined", "repeated"):
         case "flat":
             return nodes.add("Reshape", strings, w.integers(-1).name), (int(np.prod(shape)),)

@@ -69,11 +69,11 @@ def _position(w: Walk, elements: _Elements, shape: tuple[int, ...] | None = None
         shape: of what is put there; None if the position is that of an element.
     """
     count = len(elements.shapes)
-    location = np.array(w.number(-count, count - (shape is None)), w.one(I64, I32))
+    position = np.array(w.number(-count, count - (shape is None)), w.one(I64, I32))
     are_alike = elements.are_alike and shape in (None, *elements.shapes[:1])
     is_outside = are_alike and w.takes_integers and len(w.inputs) < w.max_inputs and w.chance(0.3)
     elements.are_fixed |= is_outside
-    return (w.input_of(location) if is_outside else w.constant(location)).name, int(location)
+    return (w.input_of(position) if is_outside else w.constant(position)).name, int(position)
 
 
 def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
@@ -108,21 +108,21 @@ def _sequence(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
 def _insert(w: Walk, elements: _Elements, element: Tensor, nodes: Nodes) -> None:
     if elements.are_fixed and element.shape != elements.shapes[0]:
         raise Rejected("of another shape")
-    names, location = [], len(elements.shapes)
+    names, position = [], len(elements.shapes)
     if elements.shapes and w.chance(0.6):
-        name, location = _position(w, elements, element.shape)
+        name, position = _position(w, elements, element.shape)
         names = [name]
     elements.name = nodes.add("SequenceInsert", elements.name, element.name, *names)
-    elements.shapes.insert(location, element.shape)
+    elements.shapes.insert(position, element.shape)
 
 
 def _erase(w: Walk, elements: _Elements, nodes: Nodes) -> None:
-    names, location = [], -1
+    names, position = [], -1
     if w.chance(0.7):
-        name, location = _position(w, elements)
+        name, position = _position(w, elements)
         names = [name]
     elements.name = nodes.add("SequenceErase", elements.name, *names)
-    del elements.shapes[location]
+    del elements.shapes[position]
 
 
 def _split(w: Walk, x: Tensor, nodes: Nodes) -> _Elements:
@@ -236,11 +236,11 @@ def _collected(w: Walk, name: str) -> object:
         f"{prefix}{part}" for part in ("n", "on", "going", "state", "grown", "x")
     )
     start = nodes.add("SequenceEmpty", dtype=element_type(x.array))
-    location = [w.constant(0, I64).name] if w.chance(0.3) else []
+    position = [w.constant(0, I64).name] if w.chance(0.3) else []
     body = [
         helper.make_node("Identity", [on], [going]),
         helper.make_node("Gather", [x.name, number], [element], axis=0),
-        helper.make_node(name, [state, element, *location], [grown]),
+        helper.make_node(name, [state, element, *position], [grown]),
     ]
     inputs = [
         helper.make_tensor_value_info(number, TensorProto.INT64, []),
