@@ -68,6 +68,12 @@ def in_bytes(model: onnx.ModelProto) -> onnx.ModelProto:
     made = [onnx.NodeProto.FromString(node.SerializeToString()) for node in made]  # those of the graph end with it
     del graph.node[:]
     graph.node.extend(made)
-    graph.initializer.extend(constants)
+    read = {name for node in made for name in node.input}
+    constants += [value for value in graph.initializer if value.name in read]
+    inputs = [value for value in graph.input if value.name in read or value.name not in weights]
+    for values, kept in ((graph.initializer, constants), (graph.input, inputs)):
+        copies = [type(value).FromString(value.SerializeToString()) for value in kept]
+        del values[:]
+        values.extend(copies)
     del graph.value_info[:]
     return model

@@ -24,7 +24,11 @@ from report import table  # noqa: E402
 
 TITLE = "Networks on a GPU, compared with PyTorch"
 NETWORKS = ("resnet50", "mobilenet_v2", "bert_base", "vit_b16", "squeezenet", "unet", "lstm")
-_PEERS = {"eager": "PyTorch", "compile": "torch.compile"}
+_PEERS = {"eager": "PyTorch", "compile": "torch.compile", "cuda": "onnxruntime", "tensorrt": "TensorRT"}
+_ONNXRUNTIME = (
+    "onnxruntime runs the same files by its providers CUDA, in `fp16` with tensors converted to float16, and TensorRT,",
+    "as CUDA graphs between arrays of the GPU, timed by the host around groups of runs.",
+)
 
 
 @click.command()
@@ -66,6 +70,7 @@ def body(rows: list[dict[str, Any]]) -> list[str]:
         "Milliseconds of a run between arrays of the GPU, as a CUDA graph, compiled on a machine without a GPU for",
         "sm_90: the median of groups of runs between events. PyTorch's networks have the same structure, are channels",
         "last, have the convolutions that cuDNN found to be fastest, and run as a CUDA graph, too.",
+        *(_ONNXRUNTIME if "cuda" in peers or "tensorrt" in peers else ()),
         "*Ratio*: the peer's time over nnefc's, in the order of the peers: above 1 nnefc is faster.",
         "*Predicted*: for an H100, by [the roofline model](cuda_roofline.md). *Error*: the largest difference from",
         "onnxruntime's results in float32 over the largest value. Weights are random.",

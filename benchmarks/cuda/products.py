@@ -12,7 +12,6 @@ checks their results and times their kernels. No GPU is needed here.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -35,8 +34,8 @@ from nnefc.targets.machine.gpu.description import Gpu
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
 
-from conditions import commit  # noqa: E402
-from inputs import EVERY, drawn  # noqa: E402
+from inputs import drawn  # noqa: E402
+from libraries import write_library  # noqa: E402
 
 SIZES = ("2048x2304x768", "2048x768x768", "2048x3072x768", "2048x768x3072", "4096x4096x4096", "8192x8192x8192")
 """The products of a layer of BERT with 16 sentences of 128 tokens, and large ones."""
@@ -82,23 +81,16 @@ def compile_product(folder: Path, size: tuple[int, int, int], arch: int, tiles: 
         began = time.monotonic()
         artifact = nnefc.compile(path, f"cuda -arch=sm_{arch}", precision="fp16")
         tiling = found[number]
-        tile = tiling.tile
-        name = f"{rows}x{columns}x{depth}-{kind_of(tile)}-{described(tiling)}"
-        made = folder / name
-        made.mkdir(parents=True, exist_ok=True)
-        artifact.export(made / "network.so")
-    inputs = drawn({"x": (rows, depth)})
-    np.savez(made / "wanted.npz", y=(inputs["x"][::EVERY] @ weight + bias))
-    about = {
-        "network": name,
-        "batch": 1,
-        "inputs": {"x": [rows, depth]},
-        "precision": "fp16",
-        "commit": commit(),
-        "seconds": time.monotonic() - began,
-    }
-    (made / "about.json").write_text(json.dumps(about))
-    click.echo(f"{name}: {tiling.blocks} blocks")
+        name = f"{rows}x{columns}x{depth}-{kind_of(tiling.tile)}-{described(tiling)}"
+        inputs = {"x": [rows, depth]}
+        about = {
+            "network": name,
+            "batch": 1,
+            "precision": "fp16",
+            "inputs": inputs,
+            "seconds": time.monotonic() - began,
+        }
+        write_library(folder / name, artifact, {"y": drawn(inputs)["x"] @ weight + bias}, about)
     return len(found)
 
 

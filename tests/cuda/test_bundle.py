@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -31,10 +32,10 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def replay(folder: Path) -> subprocess.CompletedProcess[str]:
+def replay(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        [sys.executable, str(DEVICE / "replay.py"), str(folder)],
+        [sys.executable, str(DEVICE / "replay.py"), str(folder), *options],
         env=variables,
         capture_output=True,
         text=True,
@@ -65,6 +66,7 @@ def test_a_replay_tells_right_results_from_wrong_ones(bundle: Path) -> None:
     right = replay(bundle)
     assert right.returncode == 0, right.stdout + right.stderr
     assert right.stdout.startswith("1 right, 0 wrong, 9 calls")
+    assert ", 0 refused, 0 of which no call was" in right.stdout
     (bundle / "other").mkdir()
     (bundle / "other" / "refused").write_text("Traceback\nCompileError: too many axes\n")
     refused = replay(bundle)
@@ -81,3 +83,13 @@ def test_a_replay_tells_right_results_from_wrong_ones(bundle: Path) -> None:
     wrong = replay(bundle)
     assert wrong.returncode == 1
     assert "turn 0, call 3: output 0: error 0.01" in wrong.stdout
+
+
+def test_a_replay_whose_time_is_over_goes_on_with_the_same_command(bundle: Path, tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    over = replay(bundle, "--seconds", "0", "--out", str(out))
+    assert over.returncode == 0 and not out.exists()
+    assert "0 right, 0 wrong, 0 calls" in over.stdout and "1 libraries are left" in over.stdout
+    (folder,) = bundle.iterdir()
+    out.write_text(json.dumps({folder.name: {"wrong": [], "calls": 7, "error": 0.5, "test": "of an earlier run"}}))
+    assert replay(bundle, "--out", str(out)).stdout.startswith("1 right, 0 wrong, 7 calls, largest error of fp32 0.5")

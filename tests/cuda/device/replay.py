@@ -1,11 +1,12 @@
 """Run on a GPU what `bundle.py` kept, and compare: Python, NumPy and the loader are enough.
 
-    python replay.py FOLDER [--loader compiler] [--jobs 8] [--seconds 60] [NAME ...]
+    python replay.py FOLDER [--out found.json] [--seconds 220] [--limit 60] [--loader compiler] [--jobs 8] [NAME ...]
 
 Each library has a process of its own, for an error in a kernel ends all that a process does on a GPU. It is run three
 times: kernel by kernel, while its graph is captured, and from the graph; then with its outputs left on the device.
-Prints a line for each library that is wrong, or that the compiler refused, and how many are right; exits with 1 if
-there is one.
+Prints a line for each library that is wrong as soon as it is known, at the end those that the compiler refused, and how
+many are right; exits with 1 if one is not. After --seconds nothing more is begun, and what runs is ended. With --out
+the same command goes on with the libraries that the file does not have.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import json
 import pickle
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -34,43 +36,68 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run a bundle of libraries on this machine's GPU.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--out", type=Path, help="a file for what is found, library by library")
+    parser.add_argument("--seconds", type=float, default=220, help="the maximum of the whole run")
+    parser.add_argument("--limit", type=float, default=60, help="the maximum seconds of a library")
     parser.add_argument("--loader", type=Path, default=Path(__file__).resolve().parents[3] / "compiler")
     parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--seconds", type=int, default=60, help="the maximum that one library may take")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     sys.path.append(str(given.loader))
     if given.one:
         print(json.dumps(_found(given.folder)))
         return 0
+    given.until = time.monotonic() + given.seconds
     names = given.names or sorted(position.parent.name for position in given.folder.glob("*/network.so"))
+    found: dict[str, Any] = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
     with ThreadPoolExecutor(given.jobs) as pool:
-        found = list(pool.map(lambda name: _in_process(given.folder / name, given), names))
-    wrong = 0
-    for name, result in zip(names, found, strict=True):
-        if result["wrong"]:
-            wrong += 1
-            print(f"{name} {result['test']}")
-            for line in result["wrong"][:4]:
-                print(f"    {line}")
+        todo = {pool.submit(_in_process, given.folder / name, given): name for name in names if name not in found}
+        for future in as_completed(todo):
+            result = future.result()
+            if result is None:
+                continue
+            found[todo[future]] = result
+            if given.out:
+                new = given.out.with_suffix(".new")
+                new.write_text(json.dumps(found))
+                new.replace(given.out)
+            _print_wrong(todo[future], result)
     refused = sorted(given.folder.glob("*/refused"))
-    for report in refused:
-        print(f"{report.parent.name} was refused: {report.read_text().splitlines()[-1]}")
-    errors = [result["error"] for result in found if result["calls"]]
-    print(f"{len(names) - wrong} right, {wrong} wrong, {sum(r['calls'] for r in found)} calls, ", end="")
-    print(f"largest error of fp32 {max(errors, default=0):.2g}, {len(refused)} refused")
+    for reason in refused:
+        print(f"{reason.parent.name} was refused: {reason.read_text().splitlines()[-1]}")
+    results = [found[name] for name in names if name in found]
+    wrong = sum(bool(result["wrong"]) for result in results)
+    errors = [result["error"] for result in results if result["calls"]]
+    print(f"{len(results) - wrong} right, {wrong} wrong, {sum(r['calls'] for r in results)} calls, ", end="")
+    print(f"largest error of fp32 {max(errors, default=0):.2g}, {len(refused)} refused, ", end="")
+    print(f"{len(results) - len(errors)} of which no call was kept or made")
+    if len(results) < len(names):
+        again = "with --out the same command goes on" if given.out is None else "the same command goes on"
+        print(f"the time is over: {len(names) - len(results)} libraries are left; {again}")
     return int(wrong > 0 or bool(refused))
 
 
-def _in_process(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """What :func:`_found` finds in a process of its own."""
+def _print_wrong(name: str, result: dict[str, Any]) -> None:
+    """A line for a library that is wrong, and what is wrong."""
+    if result["wrong"]:
+        print("\n    ".join([f"{name} {result['test']}", *result["wrong"][:4]]), flush=True)
+
+
+def _in_process(folder: Path, given: argparse.Namespace) -> dict[str, Any] | None:
+    """What :func:`_found` finds in a process of its own; None if the time of the whole run is over before."""
+    left = given.until - time.monotonic()
+    if left <= 0:
+        return None
     command = [sys.executable, __file__, str(folder), "--one", "--loader", str(given.loader)]
     test = " ".join((folder / "test").read_text().split())
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=given.seconds, check=False)
+        limit = min(left, given.limit)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        result = {"wrong": [f"took more than {given.seconds} s"], "calls": 0, "error": 0.0}
+        if limit < given.limit:
+            return None
+        result = {"wrong": [f"took more than {limit:.0f} s"], "calls": 0, "error": 0.0}
     except (IndexError, ValueError):
         result = {"wrong": [f"ended with {done.returncode}: {done.stderr[-600:]}"], "calls": 0, "error": 0.0}
     return {**result, "test": test}

@@ -38,7 +38,7 @@ from nnefc.targets.machine.cpu.target import Target
 from nnefc.targets.machine.cuda.target import CudaTarget
 from nnefc.targets.machine.named_targets import DEFAULT_GPUS
 
-__all__ = ["agree", "differences", "on_cuda"]
+__all__ = ["agree", "differences", "on_cuda", "without_machine_code"]
 
 TOLERANCE = 1e-5  # of an output's largest value
 
@@ -69,9 +69,6 @@ def on_cuda(
         made.append(build(network, backend(target).target, *tail))
         return made[-1]
 
-    def image(_source: str, architectures: Sequence[int], _compiler: object = None) -> DeviceImage:
-        return DeviceImage(b"no machine code", tuple(architectures), (), "none")
-
     def load_emulated(artifact: Artifact, *, threads: int | None = None) -> Model:
         return _load(artifact, threads, checks)
 
@@ -81,13 +78,23 @@ def on_cuda(
     with (
         mock.patch.object(compiler, "backend_of", backend),
         mock.patch.object(compiler, "build", build_for_gpu),
-        mock.patch.object(cuda, "compile_image", image),
-        mock.patch.object(cuda, "find_compiler", lambda: None),
+        without_machine_code(),
         mock.patch.object(artifacts.Artifact, "load", load_emulated),
     ):
         yield made
     assert not fake.complaints, fake.complaints
     assert not fake.objects, fake.objects
+
+
+@contextmanager
+def without_machine_code() -> Iterator[None]:
+    """Compile libraries for GPUs without machine code for these, which the fake driver does not need."""
+
+    def image(_source: str, architectures: Sequence[int], _compiler: object = None) -> DeviceImage:
+        return DeviceImage(b"no machine code", tuple(architectures), (), "none")
+
+    with mock.patch.object(cuda, "compile_image", image), mock.patch.object(cuda, "find_compiler", lambda: None):
+        yield
 
 
 def _load(artifact: Artifact, threads: int | None, checks: bool) -> Model:
