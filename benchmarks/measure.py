@@ -252,6 +252,11 @@ def difference(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> flo
     return max(errors(array, other)[0] for array, other in pairs)
 
 
+def difference_spelled(value: float) -> str:
+    """Returns a difference as pages show it; that of outputs with other numbers of elements is infinite."""
+    return "other sizes" if math.isinf(value) else f"{value:.1e}"
+
+
 def take_turns(workers: Sequence[Worker], plan: Plan) -> dict[str, Latency]:
     """Warm every engine up, then measure them in turns, so that whatever slows the machine down slows all of them."""
     for worker in workers:

@@ -31,6 +31,7 @@ from measure import (
     answers_of,
     compile_library,
     difference,
+    difference_spelled,
     reference_answers,
     start,
     take_turns,
@@ -244,7 +245,9 @@ def body(found: dict[str, list[Measured]], plan: Plan, failed: dict[str, str]) -
         " Milliseconds: median.",
         "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
         " from onnxruntime's output over its largest value; of a session with `session.x64quantprecision`, without"
-        " which products of bytes saturate on processors without VNNI. *Its own*: that of onnxruntime's output without"
+        " which products of bytes saturate on processors without VNNI; *other sizes* where the data say how long an"
+        " output is, such as rounded durations of sounds, and one is rounded the other way."
+        " *Its own*: that of onnxruntime's output without"
         " its optimizations. *Forced*, for networks that quantize while they run and differ more: every quantization is"
         " given onnxruntime's numbers, and so is each sine of many turns; what is computed between these is compared,"
         " recurrent layers step by step, and coordinates in place of their angles, at the size that differs "
@@ -270,8 +273,8 @@ def _row(network: str, m: Measured) -> list[str]:
         m.size,
         *("-" if each is None else time_spelled(each.median) for each in times),
         "-" if m.ratio is None else f"{m.ratio:.2f}",
-        f"{m.agreement:.1e}",
-        f"{m.own:.1e}",
+        difference_spelled(m.agreement),
+        difference_spelled(m.own),
         "" if m.forced is None else f"{m.forced:.1e}",
         f"{m.compile_seconds:.1f}",
     ]

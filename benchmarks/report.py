@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from conditions import RESULTS, Conditions, write_page
-from measure import Measurement, Plan
+from measure import Measurement, Plan, difference_spelled
 from peers import STRICT
 from picture import image
 
@@ -145,7 +145,7 @@ def _libraries(measurements: Sequence[Measurement]) -> list[str]:
     rows = [
         [
             m.network,
-            f"{m.agreement['nnefc']:.1e}",
+            difference_spelled(m.agreement["nnefc"]),
             f"{m.compile_seconds:.1f}",
             f"{m.code_bytes / 1024:.0f}",
             f"{m.constant_bytes / 2**20:.1f}",

@@ -67,6 +67,7 @@ class ReadKeywords(TypedDict, total=False):
     quantize: str | None
     kv_cache: str | None
     rewind: int | None
+    all_logits: bool
 
 
 class LowerKeywords(ReadKeywords, total=False):

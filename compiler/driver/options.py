@@ -172,6 +172,12 @@ class ReadOptions:
         minimum=0,
         default_words="256",
     )
+    all_logits: bool = documented(
+        "Language models",
+        "Return the logits of any tokens of a run, whose indices are a further input, `rows`, and not only those of "
+        "the last tokens: so texts are scored in a few runs. Encoders have none.",
+        default=False,
+    )
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the model.

@@ -6,14 +6,15 @@ for prompt, token in model.generate_all([[1, 504, 3575], [1, 88]], most=100, end
     print(prompt, token)
 
 The inputs of such a network are tokens and, if it holds several sequences, the number of each token row's sequence
-(`sequences`); a network that chooses the next token itself may also have inputs for the sampling options
-(:meth:`Sampler.choice`). Its output is either logits, whose last row or rows belong to the last tokens, or the chosen
-next tokens.
+(`sequences`); it may have an input of the tokens' indices whose logits it returns (`rows`), and a network that chooses
+the next token itself may have inputs for the sampling options (:meth:`Sampler.choice`). Its output is either logits,
+whose last row or rows belong to the last tokens, or the chosen next tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from .sampling import Sampler
 from .tensors import DTYPES, RunError, Tensor, listed
 
-__all__ = ["Reader", "Sequences", "common_beginning", "generated", "generated_side_by_side"]
+__all__ = ["Reader", "Sequences", "common_beginning", "generated", "generated_side_by_side", "log_total", "scores"]
 
 _CHUNK = 512
 """Maximum tokens of a prompt that are read in one run: a longer run is hardly faster, and needs more memory."""
@@ -30,6 +31,10 @@ _CHUNK = 512
 
 _CHOICE = ("temperature", "top_k", "top_p", "chance")
 _SEQUENCES = "sequences"
+_ROWS = "rows"
+
+_MAX_LOGITS = 1 << 24
+"""Maximum elements of the logits of a run that returns those of all its tokens: 64 MiB in float32."""
 
 
 class Reader:
@@ -41,6 +46,7 @@ class Reader:
 
     Attributes:
         takes_sequences: whether the network holds several sequences.
+        block: maximum tokens of a run that returns the logits of all its tokens; 1 if runs return those of the last.
 
     Raises:
         RunError: the inputs and outputs are not those of a language model.
@@ -48,7 +54,7 @@ class Reader:
 
     def __init__(self, run: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         names = [tensor.name for tensor in inputs[1:]]
-        if len(outputs) != 1 or not _is_of_integers(inputs[:1]) or not {*names} <= {_SEQUENCES, *_CHOICE}:
+        if len(outputs) != 1 or not _is_of_integers(inputs[:1]) or not {*names} <= {_SEQUENCES, _ROWS, *_CHOICE}:
             raise RunError(
                 "generate needs a network with one input of tokens and one output of logits or tokens, this one has "
                 f"{listed(inputs)} -> {listed(outputs)}"
@@ -56,6 +62,9 @@ class Reader:
         self.takes_sequences = _SEQUENCES in names
         self._run, self._inputs = run, inputs
         self._chooses, self._takes_choice = _is_of_integers(outputs), bool({*names} & {*_CHOICE})
+        *_, count, size = 1, *outputs[0].shape
+        returns_all = _ROWS in names or (isinstance(count, str) and count in inputs[0].shape[-1:])
+        self.block = max(1, min(_CHUNK, _MAX_LOGITS // size)) if returns_all and isinstance(size, int) else 1
 
     def check(self, sampler: Sampler) -> None:
         """Check that the network supports the options of a sampler.
@@ -87,18 +96,61 @@ class Reader:
         for sampler in samplers:
             self.check(sampler)
         choices = [sampler.choice() for sampler in samplers] if self._takes_choice else []
-        given = {_SEQUENCES: sequences} | {name: [choice[name] for choice in choices] for name in _CHOICE}
-        first, *others = self._inputs
-        more = [np.array(given[tensor.name], DTYPES[tensor.dtype]) for tensor in others]
-        tokens = np.array(rows, DTYPES[first.dtype])
-        outer = (*(1,) * (len(first.shape) - 2), len(rows)) if len(first.shape) > 1 else ()
+        given = {name: [choice[name] for choice in choices] for name in _CHOICE}
+        tokens = np.array(rows)
         for start in range(0, tokens.shape[1], _CHUNK):
-            found = np.asarray(self._run(tokens[:, start : start + _CHUNK].reshape((*outer, -1)), *more))
+            chunk = tokens[:, start : start + _CHUNK]
+            last = np.arange(1, len(chunk) + 1) * chunk.shape[1] - 1
+            found = self._found(chunk, {_SEQUENCES: sequences, _ROWS: last} | given)
         if self._chooses:
             chosen: list[int] = found.reshape(-1).tolist()
             return chosen
         logits = found.reshape(-1, found.shape[-1])[-len(rows) :]
         return [sampler(row) for sampler, row in zip(samplers, logits, strict=True)]
+
+    def logits(self, tokens: Sequence[int], sequence: int) -> Iterator[np.ndarray]:
+        """Read new tokens of a sequence, and yield the logits behind each of them, float `[tokens]`.
+
+        The network runs on blocks of tokens, whose logits take at most 64 MiB.
+
+        Args:
+            tokens: new ones, at least one.
+            sequence: their sequence's number.
+
+        Raises:
+            RunError: the network returns no logits.
+        """
+        if self._chooses:
+            raise RunError("the network itself chooses the token: log probabilities need its logits")
+        for start in range(0, len(tokens), self.block):
+            block = np.array([tokens[start : start + self.block]])
+            found = self._found(block, {_SEQUENCES: [sequence], _ROWS: np.arange(block.size)})
+            yield from found.reshape(-1, found.shape[-1])[-block.size :]
+
+    def _found(self, tokens: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
+        """Run on tokens, `[rows, tokens of each]`, and the values of the other inputs by name."""
+        first, *others = self._inputs
+        outer = (*(1,) * (len(first.shape) - 2), len(tokens)) if len(first.shape) > 1 else ()
+        more = [np.array(given[tensor.name], DTYPES[tensor.dtype]) for tensor in others]
+        return np.asarray(self._run(tokens.astype(DTYPES[first.dtype]).reshape((*outer, -1)), *more))
+
+
+def scores(reader: Reader, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return log probabilities of tokens and the likeliest ones, as :meth:`Model.score`."""
+    if len(tokens) < 2:
+        raise RunError("score needs at least two tokens: the first one has no probability")
+    found, likeliest = np.empty(len(tokens) - 1), np.empty(len(tokens) - 1, np.int64)
+    for index, (logits, token) in enumerate(zip(reader.logits(tokens[:-1], 0), tokens[1:], strict=True)):
+        if not 0 <= token < logits.size:
+            raise RunError(f"{token} is not a token: the network has {logits.size}")
+        found[index], likeliest[index] = logits[token] - log_total(logits), logits.argmax()
+    return found, likeliest
+
+
+def log_total(logits: np.ndarray) -> float:
+    """Return the natural logarithm of the sum of the logits' exponentials."""
+    top = float(logits.max())
+    return top + math.log(np.exp(logits - top).sum(dtype=np.float64))
 
 
 def common_beginning(first: Sequence[int], second: Sequence[int]) -> int:

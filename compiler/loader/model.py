@@ -541,6 +541,32 @@ class Model:
         sequences = Sequences(self.read_state(_POSITIONS).size, self._begin_sequence)
         return generated_side_by_side(reader, prompts, sequences, most, _numbers_of(end), samplers)
 
+    def score(self, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return how probable each token of a text is behind the ones before it, by a language model's logits.
+
+        The session's first sequence forgets what it has read, and reads the text without its last token: in blocks if
+        the network returns the logits of all tokens of a run (compile a model with the option `all_logits`), and token
+        by token if it returns those of the last.
+
+        Args:
+            tokens: of the text, at least two.
+
+        Returns:
+            for each token but the first, the natural logarithm of its probability, float64 `[tokens - 1]`, and the
+            likeliest token in its position, int64 `[tokens - 1]`: for greedy decoding and perplexity.
+
+        Raises:
+            RunError: the network is not a language model or returns no logits, it has no state that counts tokens,
+                there are fewer than two tokens, or more than its context has.
+        """
+        from .generation import Reader, scores
+
+        reader = Reader(self, self.inputs, self.outputs)
+        lengths = self.read_state(_POSITIONS)
+        lengths.reshape(-1)[0] = 0
+        self.write_state(_POSITIONS, lengths)
+        return scores(reader, tokens)
+
     def _begin_sequence(self, number: int, source: int, count: int) -> int:
         """Make a sequence the first tokens of another one; return their number, 0 if that is impossible."""
         counts = self.read_state(_POSITIONS)

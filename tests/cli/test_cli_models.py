@@ -80,4 +80,5 @@ def test_caches_of_models_that_are_compiled_first(command: str, monkeypatch: pyt
     result = invoked(command, *words, "m.gguf", "--cache", "q8", "--context", 64, "--rewind", 0)
     assert result.exit_code == 1 and "seen" in result.stderr, result.output
     assert given.items() >= {"kv_cache": "q8", "context": 64, "rewind": 0}.items()
+    assert given.get("all_logits", False) == (command == "serve")
     assert "'q9' is not one of" in invoked(command, *words, "m.gguf", "--cache", "q9").stderr

@@ -103,6 +103,18 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, np
     return values, nnefc.compile(path, **SIDE_BY_SIDE)
 
 
+def test_texts_are_scored_token_by_token(side_by_side: tuple[dict[str, np.ndarray], Artifact]) -> None:
+    """By a network that returns only the last tokens' logits."""
+    values, artifact = side_by_side
+    with artifact.load(threads=1) as model:
+        model(np.array([[7, 8]]), np.array([0]))
+        found, likeliest = model.score(TOKENS[:6])
+    rows = np.array([logits(values, TOKENS[: n + 1]) for n in range(5)], np.float64)
+    rows -= np.log(np.exp(rows).sum(1, keepdims=True))
+    close(found, rows[range(5), TOKENS[1:6]], 1e-3)
+    assert likeliest.tolist() == rows.argmax(1).tolist()
+
+
 def test_keys_and_values_of_all_sequences_are_read_where_they_lie(tmp_path: Path) -> None:
     write_model(tmp_path / "m.gguf", tied=True, layers=1, mixed=False)
     network = load_network(tmp_path / "m.gguf", ReadOptions(**SIDE_BY_SIDE))
@@ -168,6 +180,8 @@ CHOICES = ({"temperature": 0.9}, {"temperature": 2.0, "top_k": 5}, {"temperature
 def test_the_network_may_choose_the_tokens(tmp_path: Path) -> None:
     """As the sampler in Python does for the same random numbers."""
     values = write_model(tmp_path / "m.gguf", True, layers=1, mixed=False)
+    with pytest.raises(nnefc.CompileError, match="leave out candidates or all_logits"):
+        nnefc.compile(tmp_path / "m.gguf", candidates=8, all_logits=True)
     with nnefc.compile(tmp_path / "m.gguf", candidates=8, **SIDE_BY_SIDE).load(threads=1) as model:
         assert [tensor.name for tensor in model.outputs] == ["token"]
         assert list(model.generate(TOKENS[:5], most=4)) == likeliest(values, TOKENS[:5], 4)

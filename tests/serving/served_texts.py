@@ -28,10 +28,10 @@ LIKELIEST: dict[str, Any] = {"model": "small", "temperature": 0, "max_tokens": 6
 
 
 def write_library(folder: Path) -> dict[str, np.ndarray]:
-    """Compiles the model as `m.so`, with calls of tools as Hermes writes them; returns its numbers by name."""
+    """Compiles the model as `m.so`, as servers do, with calls of tools as Hermes writes them; returns its numbers."""
     template = "{% if tools %}<tool_call>{% endif %}" + TEMPLATE
     values = write_model(folder / "m.gguf", tied=True, layers=1, mixed=False, template=template)
-    nnefc.compile(folder / "m.gguf", **SIDE_BY_SIDE).export(folder / "m.so")
+    nnefc.compile(folder / "m.gguf", all_logits=True, **SIDE_BY_SIDE).export(folder / "m.so")
     return values
 
 

@@ -171,7 +171,11 @@ def test_logprobs_are_those_of_the_logits(client: OpenAI, text_library: Path) ->
         assert each.logprob == each.top_logprobs[0].logprob >= each.top_logprobs[2].logprob
     with nnefc.load(text_library, threads=1) as model:
         tokens = model.tokenize("hello")
-        logits = np.asarray(model(np.array([tokens]), np.zeros(1, np.int64))).reshape(-1).astype(np.float64)
+        logits = (
+            np.asarray(model(np.array([tokens]), np.zeros(1, np.int64), np.array([len(tokens) - 1])))
+            .reshape(-1)
+            .astype(np.float64)
+        )
     wanted = np.sort(logits - np.log(np.exp(logits).sum()))[::-1]
     made = client.completions.create(prompt="hello", logprobs=2, n=2, **LIKELIEST)
     for found in (choice.logprobs for choice in made.choices):
@@ -267,7 +271,7 @@ def test_what_prompts_have_in_common_is_read_once(server: Any, client: OpenAI, t
         wanted = []
         for prompt in prompts:
             model.reset()
-            logits = np.asarray(model(np.array([prompt]), np.zeros(1, np.int64)))
+            logits = np.asarray(model(np.array([prompt]), np.zeros(1, np.int64), np.array([len(prompt) - 1])))
             wanted.append(model.detokenize([int(logits.argmax())]))
     how: dict[str, Any] = {"model": "small", "max_tokens": 1, "temperature": 0}
     before = measured('nnefc_tokens_total{kind="prompt"')

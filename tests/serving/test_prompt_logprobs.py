@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from served_networks import serving
 from served_texts import client_of
 
 import nnefc
+from nnefc.loader import generation
 
 END = WORDS - 2
 HOW: dict[str, Any] = {"model": "small", "temperature": 0, "echo": True}
@@ -22,9 +24,14 @@ ROWS = [np.random.default_rng(size).integers(0, 90, size).tolist() for size in (
 """More than there are sequences."""
 
 
-@pytest.fixture(scope="module")
-def server(text_library: Path) -> Iterator[Any]:
-    with serving({}, texts={"small": text_library}) as running:
+@pytest.fixture(scope="module", params=[None, 7, 1], ids=lambda block: f"blocks of {block or 'all'}")
+def server(text_library: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A server that reads prompts in blocks of so many tokens."""
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            if request.param:
+                patch.setattr(generation, "_MAX_LOGITS", request.param * WORDS)
+            running = stack.enter_context(serving({}, texts={"small": text_library}))
         yield running
 
 
@@ -76,6 +83,40 @@ def test_a_harness_finds_the_sum_and_whether_it_is_greedy(client: OpenAI, wanted
     assert greedy == [wanted[1][n - 1].argmax() == row[n] for n in range(context, len(row))]
 
 
+@pytest.mark.parametrize("block", [None, 7, 1])
+def test_a_session_scores_texts(
+    text_library: Path, wanted: list[np.ndarray], block: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if block:
+        monkeypatch.setattr(generation, "_MAX_LOGITS", block * WORDS)
+    with nnefc.load(text_library, threads=1) as model:
+        for row, values in zip(ROWS, wanted, strict=True):
+            found, likeliest = model.score(row)
+            np.testing.assert_allclose(found, [values[n, token] for n, token in enumerate(row[1:])], atol=2e-3)
+            assert likeliest.tolist() == values[:-1].argmax(1).tolist()
+        with pytest.raises(nnefc.RunError, match="at least two tokens"):
+            model.score([3])
+        with pytest.raises(nnefc.RunError, match=f"{WORDS} is not a token"):
+            model.score([3, 4, WORDS])
+
+
+def test_few_runs_read_a_prompt(text_library: Path) -> None:
+    """So many as it has blocks, and the logits of a run are limited."""
+    sizes: list[int] = []
+    with nnefc.load(text_library, threads=1) as model:
+
+        def run(tokens: np.ndarray, *others: np.ndarray) -> Any:
+            sizes.append(tokens.shape[1])
+            return model(tokens, *others)
+
+        reader = generation.Reader(run, model.inputs, model.outputs)
+        assert len([*reader.logits([5] * 150, 0)]) == 150
+        assert sizes == [150] and reader.block * WORDS <= 1 << 24
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(generation, "_MAX_LOGITS", 64 * WORDS)
+            assert generation.Reader(run, model.inputs, model.outputs).block == 64
+
+
 def test_the_token_that_ends_a_completion_is_among_them(client: OpenAI, text_library: Path) -> None:
     bias = {"logit_bias": {str(END): 100}}
     (choice,) = client.completions.create(prompt=ROWS[0], max_tokens=1, logprobs=2, **bias, **HOW).choices
@@ -104,7 +145,7 @@ def test_texts_and_offsets_are_those_of_the_completion(client: OpenAI) -> None:
 
 
 def test_other_requests_go_on_meanwhile(client: OpenAI, server: Any) -> None:
-    """Sequences that read prompts token by token, others that copy what these hold, and a prompt of one token."""
+    """Sequences that read prompts with all logits, others that copy what these hold, and a prompt of one token."""
     how: dict[str, Any] = {"model": "small", "temperature": 0, "max_tokens": 4}
     prompts: list[Any] = [ROWS[2], [*ROWS[2], 7], ROWS[1]]
     alone = [client.completions.create(prompt=each, **how).choices[0].text for each in prompts]

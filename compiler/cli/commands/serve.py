@@ -386,7 +386,7 @@ def serve_libraries(
     )
     sys.setswitchinterval(_SWITCH_SECONDS)
     own = {"context": context, "sequences": sequences, "kv_cache": kv_cache, "rewind": rewind, "fast": fast or None}
-    compiled = given(own) if openai else {}
+    compiled = given(own | {"all_logits": True}) if openai else {}
     texts = {name: path for (name, _), path in paths.items()} if openai else {}
     if openai and (len(texts) < len(paths) or not http):
         raise click.UsageError("--openai is for HTTP, and takes one version of a model")

@@ -137,6 +137,7 @@ class DecoderFrontEnd:
         quantize: str | None = None,
         kv_cache: str | None = None,
         rewind: int | None = None,
+        all_logits: bool = False,
         shape: Mapping[str, tuple[int | DynamicSize, ...]] | None = None,
         output_tensors: tuple[str, ...] = (),
         is_tied: bool = False,
@@ -151,6 +152,7 @@ class DecoderFrontEnd:
             quantize: to what matrices of floats are rounded; None for nothing.
             kv_cache: how keys and values are kept: `f16`, `q8` or `f32`; None for `f16`.
             rewind: how many of its last tokens a conversation can forget where layers have windows; None for 256.
+            all_logits: whether a run returns the logits of the tokens that a further input lists. Encoders have none.
             shape: sizes of symbols or shapes of inputs, by name.
             output_tensors: names of tensors to return in place of the network's own outputs.
             is_tied: whether dynamic sizes that broadcast are one size.
@@ -159,7 +161,7 @@ class DecoderFrontEnd:
             CompileError: a file is not as it must be, or the architecture is not supported.
         """
         source = self.read(Path(path))
-        session = _session(source, context, sequences, candidates, quantize, kv_cache, rewind)
+        session = _session(source, context, sequences, candidates, quantize, kv_cache, rewind, all_logits)
         return source.network(session, shape, output_tensors, is_tied)
 
     def outline(
@@ -169,10 +171,11 @@ class DecoderFrontEnd:
         context: int | None = None,
         sequences: int | None = None,
         candidates: int | None = None,
+        all_logits: bool = False,
     ) -> Outline:
         """Returns the outline of a language model; the arguments are those of `load`."""
         source = self.read(Path(path))
-        return source.outline(_session(source, context, sequences, candidates))
+        return source.outline(_session(source, context, sequences, candidates, all_logits=all_logits))
 
     def write(
         self,
@@ -184,10 +187,11 @@ class DecoderFrontEnd:
         candidates: int | None = None,
         kv_cache: str | None = None,
         rewind: int | None = None,
+        all_logits: bool = False,
     ) -> None:
         """Writes a language model as a model of NNEF; the arguments are those of `load`."""
         source = self.read(path)
-        session = _session(source, context, sequences, candidates, cache=kv_cache, rewind=rewind)
+        session = _session(source, context, sequences, candidates, cache=kv_cache, rewind=rewind, all_logits=all_logits)
         source.write(session, output)
 
 
@@ -199,6 +203,7 @@ def _session(
     quantize: str | None = None,
     cache: str | None = None,
     rewind: int | None = None,
+    all_logits: bool = False,
 ) -> Session:
     """Returns what a session keeps, or for encoders takes at a time, by the options of a user.
 
@@ -212,13 +217,18 @@ def _session(
                     f"'{source.path}' is an encoder, which chooses no tokens and keeps nothing: leave out {name}"
                 )
         sequences = sequences or _DEFAULT_TEXTS
+    if candidates and all_logits:
+        raise CompileError(
+            f"'{source.path}': a network that chooses the next token returns no logits: leave out candidates or "
+            "all_logits"
+        )
     trained = source.hyperparameters.context or _DEFAULT_CONTEXT
     chosen = min(_DEFAULT_CONTEXT, trained) if context is None else context
     for name, value, maximum in (("context", chosen, _MAX_CONTEXT), ("sequences", sequences or 1, _MAX_SEQUENCES)):
         if not 1 <= value <= maximum:
             raise CompileError(f"'{source.path}': {name} is {value:,}, it can be 1 to {maximum:,}")
     own = Session.rewind if rewind is None else rewind
-    return Session(chosen, sequences or 1, candidates or 0, quantize, cache or "f16", own)
+    return Session(chosen, sequences or 1, candidates or 0, quantize, cache or "f16", own, all_logits)
 
 
 def _file(tensor: StoredTensor) -> Iterator[bytes]:

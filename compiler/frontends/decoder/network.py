@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nnefc.frontends.decoder.alternating_updates import RowsOfPositions
@@ -29,6 +29,7 @@ class Session:
         quantize: to what matrices of floats are rounded; None for nothing.
         cache: how keys and values are kept, `f16`, `q8` or `f32`.
         rewind: how many of its last tokens a conversation can forget where layers have windows.
+        all_logits: whether the logits are those of the tokens that the input `rows` lists, and not of the last ones.
     """
 
     context: int
@@ -37,6 +38,7 @@ class Session:
     quantize: str | None = None
     cache: str = "f16"
     rewind: int = 256
+    all_logits: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,25 @@ def _graph(
         name: document.named(name, external, content, shape=[rows], datum_type=dtype)
         for name, (dtype, content) in (CHOICE.items() if session.candidates > 1 else ())
     }
+    listed = _listed(document, session) if session.all_logits else None
     at, lengths = _positions(document, decoder, used, inputs, session, rows, flat)
-    last = _hidden(document, decoder, weights, used, at, tokens, lengths, several)
-    logits = _logits(document, decoder, Parts(document, weights, used), last)
+
+    def rows_with_logits(x: Tensor) -> Tensor:
+        if listed is None:
+            return _last_rows(document, x, at, lengths, several)
+        return document.call("tract_core_gather", x, listed, axis=0, name="listed")
+
+    hidden = _hidden(document, decoder, weights, used, at, tokens, several, rows_with_logits)
+    logits = _logits(document, decoder, Parts(document, weights, used), hidden)
     if not session.candidates:
-        return inputs, [logits]
+        return inputs if listed is None else [*inputs, listed], [logits]
     return [*inputs, *given.values()], [chosen(document, logits, given, min(session.candidates, decoder.vocabulary))]
+
+
+def _listed(document: Document, session: Session) -> Tensor:
+    """Adds the input of the tokens' indices whose logits are returned, among all tokens of a run."""
+    count = document.symbol("R", max(session.context, session.sequences), "tokens whose logits are returned")
+    return document.named("rows", "tract_core_external", "integer", shape=[count], datum_type="i64")
 
 
 def _positions(
@@ -132,10 +147,10 @@ def _hidden(
     used: dict[str, StoredTensor],
     at: Positions,
     tokens: Tensor,
-    lengths: Tensor,
     several: bool,
+    rows_with_logits: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Adds the embeddings and all layers; returns the row of each sequence's last token."""
+    """Adds the embeddings and all layers; returns the rows of the tokens whose logits are returned."""
     embeddings = Parts(document, weights, used).matrix(
         "token_embd.weight", (decoder.vocabulary, decoder.size), "embeddings"
     )
@@ -149,10 +164,10 @@ def _hidden(
         x, own = rows.embedded(x, known)
         for n in range(len(decoder.layers)):
             x = rows.after_layer(x, own, n)
-        return rows.joined(_last_rows(document, x, at, lengths, several))
+        return rows.joined(rows_with_logits(x))
     for n, layer in enumerate(decoder.layers):
         x = added_layer(document, decoder, layer, Parts(document, weights, used, f"blk.{n}."), at, x)
-    return _last_rows(document, x, at, lengths, several)
+    return rows_with_logits(x)
 
 
 def _last_rows(document: Document, x: Tensor, at: Positions, lengths: Tensor, several: bool) -> Tensor:

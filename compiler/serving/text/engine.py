@@ -77,7 +77,7 @@ class Job:
         marks: texts of the control tokens that are kept in the reply; other control tokens are dropped.
         watch: records the log probability of each token, as the sampler's watch; None: they are not recorded.
         notes_prompt: whether the log probabilities of the prompt's tokens are recorded as well, except for the first
-            token, which has none. The prompt is then read token by token, and none of it is copied.
+            token, which has none. None of the prompt is copied then, and it is read in blocks of :attr:`Reader.block`.
         echo: the text of the prompt, to be emitted with its log probabilities.
         cancelled: whether the reply is not wanted any more.
         submitted: when the job was made; seconds of `time.monotonic`.
@@ -135,7 +135,7 @@ class _Reply:
         left: the tokens of the prompt that have not been read.
         next: the token that the next run reads, once `left` is empty.
         count: the number of tokens of the reply so far.
-        given: how many tokens of the prompt are still to be read one by one, to record their log probabilities.
+        given: how many tokens of the prompt are still to be given to the watch, to record their log probabilities.
     """
 
     def __init__(self, job: Job, left: list[int], stream: TextStream) -> None:
@@ -149,7 +149,9 @@ class _Reply:
         self.given = 0
         if job.notes_prompt:
             first, *following = job.prompt
-            self.left, self.given = [first], len(following)
+            self.given = len(following)
+            if following and not job.maximum:
+                del self.left[-1:]  # no logits behind the last token are asked for
             self._given_tokens = _GivenTokens(following, job.watch)
             self._chances.append(TokenChance(first, None, ()))
             if not following:
@@ -454,22 +456,32 @@ class Engine:
         self._catch_up(sequence, reply)
         if sequence.reply is None:
             return
-        chunk, reply.left = reply.left[:_CHUNK], reply.left[_CHUNK:]
-        sampler = Sampler() if reply.left else reply.sampler
+        size = min(_CHUNK, self._reader.block) if reply.job.notes_prompt else _CHUNK
+        chunk, reply.left = reply.left[:size], reply.left[size:]
+        if reply.job.notes_prompt:
+            logits = [*self._reader.logits(chunk, sequence.number)]
+            self._hold(sequence, chunk)
+            for row in logits:
+                self._take(sequence, reply.sampler(row))
+            return
+        sampler = Sampler() if reply.left else reply.job.sampler
         (token,) = self._reader.after([chunk], [sequence.number], [sampler])
+        self._hold(sequence, chunk)
+        if not reply.left:
+            self._take(sequence, token)
+
+    def _hold(self, sequence: _Sequence, chunk: Sequence[int]) -> None:
+        """Record that a sequence has read a part of a prompt."""
         sequence.held += chunk
         self._clock += 1
         sequence.used = self._clock
         self._meter.tokens(len(chunk), 0, 0)
-        if not reply.left:
-            self._take(sequence, token)
 
     def _write(self, sequences: Sequence[_Sequence]) -> None:
         replies = [sequence.reply for sequence in sequences if sequence.reply is not None]
         numbers = [sequence.number for sequence in sequences]
-        given = sum(reply.given > 0 for reply in replies)
-        following = self._reader.after([[r.next] for r in replies], numbers, [r.sampler for r in replies])
-        self._meter.tokens(given, 0, len(sequences) - given)
+        following = self._reader.after([[r.next] for r in replies], numbers, [r.job.sampler for r in replies])
+        self._meter.tokens(0, 0, len(sequences))
         self._clock += 1
         for sequence, reply, token in zip(sequences, replies, following, strict=True):
             sequence.used = self._clock

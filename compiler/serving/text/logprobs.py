@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnefc.loader import Model
+from nnefc.loader.generation import log_total
 
 __all__ = ["TokenChance", "TokenWatch", "chances_of_chat", "chances_of_completion"]
 
@@ -48,13 +48,27 @@ class TokenWatch:
 
     def __call__(self, logits: np.ndarray, token: int) -> None:
         """Record a token, given the logits of all tokens, `[tokens]`."""
-        top = float(logits.max())
-        total = top + math.log(np.exp(logits - top).sum(dtype=np.float64))
-        count = min(self._count, logits.size)
-        best = np.argpartition(logits, -count)[-count:] if count else np.zeros(0, np.int64)
-        best = best[np.argsort(-logits[best], kind="stable")]
+        total = log_total(logits)
+        best = _likeliest(logits, self._count)
         values = np.maximum(logits[[token, *best]].astype(np.float64) - total, _MINIMUM).tolist()
-        self.last = TokenChance(token, values[0], tuple(zip(best.tolist(), values[1:], strict=True)))
+        self.last = TokenChance(token, values[0], tuple(zip(best, values[1:], strict=True)))
+
+
+def _likeliest(logits: np.ndarray, count: int) -> list[int]:
+    """Return the tokens of the `count` largest logits, the largest first; of equal ones the first.
+
+    For few tokens, maxima one after the other take less time than a selection: 3 µs each of 49,152 logits, and 1.1 ms.
+    Tokens that are impossible, with logits of minus infinity, are left out.
+    """
+    left, found = logits.copy() if count > 1 else logits, list[int]()
+    for _ in range(count):
+        token = int(left.argmax())
+        if left[token] == -np.inf:
+            break
+        found.append(token)
+        if len(found) < count:
+            left[token] = -np.inf
+    return found
 
 
 def chances_of_chat(model: Model, chances: Sequence[TokenChance]) -> dict[str, Any]:

@@ -42,9 +42,9 @@ def test_embeddings(pooling: PoolingType, options: dict[str, Any], tmp_path: Pat
 
 @pytest.mark.filterwarnings("ignore:.*longer than")
 def test_scores_of_pairs(tmp_path: Path) -> None:
-    """Of two texts with the tokens around and between them, and with their segments."""
+    """Of two texts with the tokens around and between them, and with their segments; `all_logits` changes nothing."""
     values = write_bert(tmp_path / "m.gguf", PoolingType.RANK)
-    with nnefc.compile(tmp_path / "m.gguf", **OPTIONS).load(threads=1) as model:
+    with nnefc.compile(tmp_path / "m.gguf", all_logits=True, **OPTIONS).load(threads=1) as model:
         encoder = Encoder(model)
         found = encoder.scores("a b", TEXTS)
         cls, sep, query = 2, 3, model.tokenize("a b", begin_and_end=False)

@@ -146,6 +146,18 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["gemma3n", "mamba2"])
+def test_logits_of_all_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = saved(name, tmp_path)
+    wanted = logits_of(model, TOKENS)
+    artifact = nnefc.compile(tmp_path, strict=True, kv_cache="f32", context=32, rewind=0, all_logits=True)
+    with artifact.load(threads=1) as compiled:
+        for seen, end in ((0, 7), (7, len(wanted))):
+            found = np.asarray(compiled(TOKENS[None, seen:end], np.arange(end - seen)))
+            assert np.abs(found - wanted[seen:end]).max() < 1e-4 * np.abs(wanted).max()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepseek3", "gemma3", "lfm2", "mamba2"])
 def test_sequences_side_by_side_are_those_alone(name: str, tmp_path: Path) -> None:
     """Two of three sequences in a run, of several lengths; one that begins again has forgotten what it had."""
