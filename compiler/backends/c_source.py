@@ -24,15 +24,8 @@ from nnefc.passes.plan.symbols import kernel_symbol
 from nnefc.passes.tir.cpu.lower_dot_accumulate import use_dot_accumulate
 from nnefc.passes.tir.cpu.round_as_integers import use_rounding
 from nnefc.targets.codegen.c.code import CSourceCode, NoObjects, check_kernel
-from nnefc.targets.codegen.c.functions import (
-    Area,
-    Function,
-    entry_body,
-    kernel_function,
-    makes_strings,
-    math_function,
-    reports_failures,
-)
+from nnefc.targets.codegen.c.entry import Area, entry_body
+from nnefc.targets.codegen.c.functions import Function, kernel_function, makes_strings, math_function, reports_failures
 from nnefc.targets.codegen.c.helpers import HELPERS, called_helpers, dsp_source
 from nnefc.targets.codegen.cpu.objects import bound_to_target
 from nnefc.targets.description.generated_source import CProgram

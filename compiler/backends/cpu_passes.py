@@ -14,7 +14,7 @@ from tvm import relax, s_tir, tirx
 
 from nnefc.backends import cpu_steps as cpu
 from nnefc.backends.kernel_context import DYNAMIC, STATIC, on_axes, on_body, on_function, tvm_pass
-from nnefc.passes import pipeline
+from nnefc.passes import program_passes
 from nnefc.passes.graph.attention.fuse_attention import fuse_attention
 from nnefc.passes.graph.canonical_dims import canonicalize_dims
 from nnefc.passes.graph.fold_affine import fold_affine
@@ -163,8 +163,8 @@ LEGALIZE = (
 
 # The network is a list of calls of kernels.
 PROGRAM = (
-    of_phase(Phase.PROGRAM, "list calls", pipeline.list_calls, requires=[Property.KERNELS, Property.DIMENSIONS]),
-    of_phase(Phase.PROGRAM, "split into patches", pipeline.split_into_patches, when=cpu.PATCHES),
+    of_phase(Phase.PROGRAM, "list calls", program_passes.list_calls, requires=[Property.KERNELS, Property.DIMENSIONS]),
+    of_phase(Phase.PROGRAM, "split into patches", program_passes.split_into_patches, when=cpu.PATCHES),
 )
 
 # A kernel gets the order of its loops, then instructions of the target: a function in blocks.
@@ -288,9 +288,9 @@ POINTERS = (
 # All kernels: the memory plan, and the entry that calls them.
 plan = partial(of_phase, Phase.PLAN, requires=[Property.SYMBOL])
 PLAN = (
-    plan("merge kernels", pipeline.merge_kernels, when=cpu.SMALL, where=cpu.MERGED),
-    plan("plan buffers", pipeline.plan_buffers, ensures=[Property.PLANNED]),
-    plan("build entry", pipeline.build_entry, requires=[Property.PLANNED]),
+    plan("merge kernels", program_passes.merge_kernels, when=cpu.SMALL, where=cpu.MERGED),
+    plan("plan buffers", program_passes.plan_buffers, ensures=[Property.PLANNED]),
+    plan("build entry", program_passes.build_entry, requires=[Property.PLANNED]),
 )
 
 # Functions with symbols become an object file; objects are made in several threads.

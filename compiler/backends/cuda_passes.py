@@ -17,7 +17,7 @@ from nnefc.backends import cpu_passes
 from nnefc.backends.kernel_context import DYNAMIC, KernelContext, on_function
 from nnefc.ir.attributes import ARRIVALS, NO_ALIAS
 from nnefc.ir.dataflow import bindings_of
-from nnefc.passes import pipeline
+from nnefc.passes import program_passes
 from nnefc.passes.backend import Settings
 from nnefc.passes.graph.attention.fuse_for_gpu import fuse_attention_for_gpu
 from nnefc.passes.graph.attention.merge_projections import merge_projections
@@ -45,9 +45,10 @@ from nnefc.passes.legalize.pack_block_matmul import widen_blocks
 from nnefc.passes.legalize.pack_deep_matmul import pack_deep_matmul
 from nnefc.passes.legalize.row_major_contractions import CONTRACTIONS
 from nnefc.passes.manager import Pass, PassCondition, PassList, Phase, Property, of_phase
-from nnefc.passes.pipeline import GraphContext, ProgramContext, ProgramState, legalizations
+from nnefc.passes.pipeline import GraphContext, legalizations
 from nnefc.passes.plan.join_steps import join_steps
 from nnefc.passes.plan.symbols import exported
+from nnefc.passes.program_passes import ProgramContext, ProgramState
 from nnefc.passes.schedule.gpu.guards import guard_blocks
 from nnefc.passes.schedule.gpu.vector_products.gated_product import is_gated_product
 from nnefc.passes.schedule.schedules import scalars_of
@@ -261,7 +262,7 @@ LEGALIZE = (
 )
 
 PROGRAM = (
-    of_phase(Phase.PROGRAM, "list calls", pipeline.list_calls, requires=[Property.KERNELS, Property.DIMENSIONS]),
+    of_phase(Phase.PROGRAM, "list calls", program_passes.list_calls, requires=[Property.KERNELS, Property.DIMENSIONS]),
     of_phase(Phase.PROGRAM, "join gates", join_gates),
 )
 
@@ -304,8 +305,8 @@ HOST = (
 # The memory plan, and the entry, which runs on the host and launches kernels.
 plan = partial(of_phase, Phase.PLAN)
 PLAN = (
-    plan("plan buffers", pipeline.plan_buffers, ensures=[Property.PLANNED]),
-    plan("build entry", pipeline.build_entry, requires=[Property.PLANNED]),
+    plan("plan buffers", program_passes.plan_buffers, ensures=[Property.PLANNED]),
+    plan("build entry", program_passes.build_entry, requires=[Property.PLANNED]),
 )
 
 PASSES = PassList([*GRAPH, *LEGALIZE, *PROGRAM, *DEVICE, *HOST, *PLAN, *cpu_passes.OBJECT])

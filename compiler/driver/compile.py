@@ -44,7 +44,8 @@ from nnefc.loader import LoadError, RunError
 from nnefc.passes.backend import Backend, Code
 from nnefc.passes.dump import dump_of
 from nnefc.passes.manager import Insertion, Observer, PassList, PassManager
-from nnefc.passes.pipeline import LibraryContext, joined
+from nnefc.passes.pipeline import joined
+from nnefc.passes.program_passes import LibraryContext
 from nnefc.passes.spec.verifier import Verifier, verifier_is_on
 from nnefc.support.diagnostics import CompileError, memory_errors, silence
 from nnefc.support.garbage_collection import age_modules, without_collections

@@ -15,10 +15,11 @@ from nnefc.frontends.dynamic_shapes import dynamic_shape_context
 from nnefc.ir.network import Network
 from nnefc.passes.backend import Lowered
 from nnefc.passes.manager import PassManager
-from nnefc.passes.pipeline import LibraryContext, lower, without_code
+from nnefc.passes.pipeline import lower, without_code
 from nnefc.passes.plan.entry_sizes import data_dependent_sizes
 from nnefc.passes.plan.kernel_reuse import CompiledKernels
 from nnefc.passes.plan.symbols import entry_symbol
+from nnefc.passes.program_passes import LibraryContext
 from nnefc.targets.codegen.cpu.objects import CodeGenerator
 
 __all__ = ["IsaLevelPrograms", "lowered_isa_levels"]

@@ -3,7 +3,7 @@
     RESIZE = _declare("nnefc.resize", Site.FUNCTION, Value.INTEGERS, FROM_NETWORK, "…")
     kernel.with_attr(RESIZE, [2, 1])
 
-Code uses the constants, never the text of a key. `passes/spec.py` checks programs against these declarations, and
+Code uses the constants, never the text of a key. `passes/spec/` checks programs against these declarations, and
 docs/ir-attributes.md is the table of them, with the modules that set and read each.
 """
 

@@ -6,13 +6,13 @@ packed[N / b, K / block, words, b]     a word holds neighbours of one column: se
 element scales[N / b, K / block, b], zero points or offsets the same; scales and offsets of int8 have factors
 [N / b, K / (count block), b]
 
-What is taken away from the elements when they are packed, so that they are signed, is added to what the offsets are.
+Packing subtracts a number from the elements to make them signed; the offsets make up for it.
 
-Elements of 8 bits of which a matrix has 16 kinds at most may be stored as codes of 4 bits for entries of a table, and
-those whose limits are near enough in 5 or 6 bits.
+A matrix of 8-bit elements with at most 16 different values may be stored as 4-bit indices into a table, and one whose
+values are in a small range in 5 or 6 bits.
 
-Where the target sums up products of bytes, both factors are integers; those of the other one have a high and a low
-byte, so that little is lost, or one byte, where the model lets it be rounded to 8 bits:
+Where the target sums up products of bytes, both factors are integers: those of the left factor have a high and a low
+byte, so that little precision is lost, or one byte, if the model allows rounding it to 8 bits:
 
 x[M, K] = q[m, k] * r[m, k / block]            y[M, N] = sum over blocks of (q W)[m, n] * r * scale + sums[m] * offset
 """

@@ -1,8 +1,8 @@
 """Approximates sigmoid and 1 + erf with the precision that results rounded to 8 bits need.
 
 The largest relative error of a sigmoid is 1.4e-4 over all arguments; that of 1 + erf has no bound where the argument is
-negative, and the error alone is small. A sigmoid takes nine instructions with
-AVX-512, and 14 with other vectors, for which :mod:`vector_math` has 18.
+negative, and the error alone is small. A sigmoid takes nine instructions with AVX-512, and 14 with other vectors, for
+which :mod:`vector_math` has 18.
 """
 
 from __future__ import annotations

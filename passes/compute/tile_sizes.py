@@ -169,12 +169,11 @@ def choose_uneven_tile(
 ) -> tuple[RegisterTile, int]:
     """Returns the fastest tile, and the rows of the last tile if that is smaller; 0 where all tiles are equal.
 
-    Products by lane, and those of several instructions, take as many as `passes/tir/cpu/microkernels/aarch64_fma.py`
-    and its like write:
-    sums take all registers but a few.
+    Products by lane, and those of several instructions, take the instructions that
+    `passes/tir/cpu/microkernels/aarch64_fma.py` and its like emit: sums take all registers but a few.
 
     Args:
-        kind: of products, see :func:`.lane_products.product_of`.
+        kind: of products, see :func:`.aarch64_instructions.product_of`.
         apart: whether columns are in blocks of their own, and the vectors of the next term behind those of this one.
     """
 
@@ -261,8 +260,8 @@ class Spread:
     """The cost of bringing operands of a product into the form that instructions take.
 
     Attributes:
-        cost: see `spread` of :meth:`Tile.cycles`.
-        kind: of products, see :func:`.lane_products.product_of`.
+        cost: see `spread` of :meth:`RegisterTile.cycles`.
+        kind: of products, see :func:`.aarch64_instructions.product_of`.
     """
 
     cost: float
@@ -292,7 +291,7 @@ def choose_dynamic_tile(
     Args:
         columns: vectors of B.
         terms: of a sum.
-        steps: see :meth:`Tile.cycles`.
+        steps: see :meth:`RegisterTile.cycles`.
         usual: extents that the tile is chosen for, as far as this one may have them.
         spread: where operands are brought in form before, how.
         pitch: bytes from one row of A to the next; 0 if they are unknown.

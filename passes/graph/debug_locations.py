@@ -4,7 +4,7 @@
     conv1@, conv1@1        what a pass makes on the way to it
     conv1+norm1+relu1@     a group of steps that became one kernel
 
-TVM's passes keep the names of bindings, but for fusion, which makes new ones: see :func:`named_groups`.
+TVM's passes keep the names of bindings, but for fusion, which makes new ones: see :func:`group_names`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from nnefc.passes.tir.common.expressions import IF_THEN_ELSE
 __all__ = ["MergedKernel", "merged_kernels"]
 
 _MAX_ARGUMENTS = 12
-"""The most parameters of a merged kernel: with more, calls take as much code as merging saves."""
+"""The maximum parameters of a merged kernel: with more, calls take as much code as merging saves."""
 
 _ELEMENTS = 1 << 40  # more than any tensor has
 _WRITTEN_OUT = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)

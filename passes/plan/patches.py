@@ -45,7 +45,7 @@ _COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 48)
 """The numbers of parts that are tried."""
 
 _MAX_STEPS = 64
-"""The most steps that are computed in parts."""
+"""The maximum number of steps that are computed in parts."""
 
 _MAX_PLANS = 8
 """The number of memory plans that are computed: for the choices whose estimate, from a part in the middle, is best."""

@@ -12,7 +12,7 @@ ENTRY = "nnefc_network"
 SIZES = "nnefc_network_sizes"
 
 _LONGEST = 60
-"""The most characters of a kernel's name in a symbol."""
+"""The maximum length of a kernel's name in a symbol."""
 
 _C_CALLING_CONVENTION = 1  # an explicit one, so that TVM leaves the signature alone
 

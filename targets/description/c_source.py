@@ -15,10 +15,9 @@ from nnefc.targets.description.library import (
     ELEMENT_TYPES,
     LibraryDescription,
     TensorDescription,
-    declarations,
-    functions_of,
     tensor_bytes,
 )
+from nnefc.targets.description.library_functions import declarations, functions_of
 from nnefc.targets.description.specialized_source import calls, prototypes, sizes_spelled, specialized_functions
 
 __all__ = ["model_source", "model_sources"]

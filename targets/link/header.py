@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from nnefc.targets.description.freestanding_source import printable
-from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, TensorDescription, declarations
+from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, TensorDescription
+from nnefc.targets.description.library_functions import declarations
 
 __all__ = ["header_source"]
 

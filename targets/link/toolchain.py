@@ -26,13 +26,8 @@ from nnefc.support.diagnostics import CompileError
 from nnefc.support.output_files import naming, temporary_folder
 from nnefc.targets.description.c_source import model_source, model_sources
 from nnefc.targets.description.c_strings import c_string
-from nnefc.targets.description.library import (
-    DEFAULT_PREFIX,
-    LibraryDescription,
-    TensorDescription,
-    check_description,
-    public_symbols,
-)
+from nnefc.targets.description.library import DEFAULT_PREFIX, LibraryDescription, TensorDescription, check_description
+from nnefc.targets.description.library_functions import public_symbols
 from nnefc.targets.link.android import stub_libraries
 from nnefc.targets.link.coff_object import join_coff
 from nnefc.targets.link.compilers import compiler_for, stand_in

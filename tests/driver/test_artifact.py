@@ -18,8 +18,9 @@ import pytest
 from relax_programs import many_parts, network_of, program, target
 
 import nnefc
-from nnefc.driver.artifact import Artifact, _initial_bytes
+from nnefc.driver.artifact import Artifact
 from nnefc.driver.compile import compile_network
+from nnefc.driver.library_description import _initial_bytes
 from nnefc.ir.network import State
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.codegen.cpu.objects import MachineCode

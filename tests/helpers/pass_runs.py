@@ -13,7 +13,8 @@ from nnefc.ir.network import Network
 from nnefc.passes import pipeline
 from nnefc.passes.backend import MEMORY_BUDGET, Backend, KernelUse, Lowered, ObjectCompiler
 from nnefc.passes.manager import PassManager, PassRun, Phase
-from nnefc.passes.pipeline import MAIN, LibraryContext
+from nnefc.passes.pipeline import MAIN
+from nnefc.passes.program_passes import LibraryContext
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.in_place import InPlace

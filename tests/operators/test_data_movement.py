@@ -12,26 +12,21 @@ from nnefc.operators.base import Emitter, Operator, shape_of
 from nnefc.operators.nn.contributed import CropAndResize
 from nnefc.operators.nn.experts import MixtureOfExperts
 from nnefc.operators.nn.training import Momentum
+from nnefc.operators.tensor.channel_shuffles import ChannelShuffle, DepthToSpace, SpaceToDepth
+from nnefc.operators.tensor.concatenation import Concat, Split, Stack, Unstack
 from nnefc.operators.tensor.indexing import AdvancedIndex, Gather, GatherElements, OneHot, ReverseSequence
 from nnefc.operators.tensor.scatter import TensorScatter
 from nnefc.operators.tensor.shape import (
-    ChannelShuffle,
-    Concat,
-    DepthToSpace,
     Diagonal,
     Expand,
     RepeatElements,
     Reshape,
     Roll,
     Slice,
-    SpaceToDepth,
-    Split,
     Squeeze,
-    Stack,
     Tile,
     Transpose,
     Unsqueeze,
-    Unstack,
 )
 from nnefc.passes.graph.algorithms.fast_algorithms import FastAlgorithms
 from nnefc.passes.graph.layout.assign_layouts import assign_layouts

@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 import nnefc
 from nnefc.backends.cpu import CpuBackend
 from nnefc.cli import main
-from nnefc.passes import pipeline
+from nnefc.passes import program_passes
 from nnefc.passes.manager import PassList
 from nnefc.passes.schedule.cpu.contraction import ContractionRule
 from nnefc.support.diagnostics import CompileError
@@ -235,7 +235,7 @@ def test_the_command_prints_one_message_and_writes_nothing(monkeypatch: pytest.M
 
     for name in ("plan_memory", "program_of", "entry_function"):
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, name, broken)
+            patch.setattr(program_passes, name, broken)
             command = ["compile", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "model.so")]
             result = CliRunner().invoke(main, command)
         assert result.exit_code == 1

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from nnefc.frontends.tflite.lowering import COMPLEX, Declaration, Lowering, Node, Operand, Value
 from nnefc.operators.base import rank_of, shape_of
-from nnefc.operators.tensor.shape import Reshape, Slice, Stack
+from nnefc.operators.tensor.concatenation import Stack
+from nnefc.operators.tensor.shape import Reshape, Slice
 
 __all__ = ["MOVEMENTS", "lower_parts", "moves_complex", "part_of"]
 

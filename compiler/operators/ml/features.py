@@ -15,9 +15,9 @@ from tvm import relax, tirx
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, check_size, dtype_of, rank_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.statements import T, checking, report
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import Concat
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known
 from nnefc.symbolic.unification import unify_dims

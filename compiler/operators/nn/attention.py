@@ -16,7 +16,8 @@ from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import fitted
 from nnefc.operators.math.matrix import Gemm, MatMul, broadcasts_to
 from nnefc.operators.nn.activation import Softmax
-from nnefc.operators.tensor.shape import Concat, Transpose
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import expression, is_known
 from nnefc.symbolic.unification import unify_dims, unify_shapes

@@ -26,7 +26,8 @@ from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.activation import exponential_minus_one, softplus
 from nnefc.operators.nn.normalization import Standardization
 from nnefc.operators.nn.quantization import DynamicQuantization, QuantizedTensor, quantized_product
-from nnefc.operators.tensor.shape import Concat, Slice
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Slice
 
 __all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "RecurrentWeights", "Rnn"]
 

@@ -1,4 +1,4 @@
-"""Moves elements without changing them: reshape, transpose, slice, concatenate, repeat.
+"""Moves elements without changing them: reshape, transpose, slice, repeat, expand.
 
 All are lowered to Relax operators that graph passes know, so that they keep blocked layouts and integer types, or
 become aliases of the same memory.
@@ -7,9 +7,8 @@ become aliases of the same memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
@@ -33,13 +32,10 @@ from nnefc.operators.math.elementwise import fitted
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.broadcasting import fits
 from nnefc.symbolic.dims import is_known, known_less, may_exceed
-from nnefc.symbolic.unification import unify_dims, unify_shapes
+from nnefc.symbolic.unification import unify_dims
 
 __all__ = [
-    "ChannelShuffle",
-    "Concat",
     "Copy",
-    "DepthToSpace",
     "Diagonal",
     "Expand",
     "ExpandInRun",
@@ -47,19 +43,12 @@ __all__ = [
     "Reshape",
     "Roll",
     "Slice",
-    "SpaceToDepth",
-    "Split",
     "Squeeze",
-    "Stack",
     "Tile",
     "Transpose",
     "Unsqueeze",
-    "Unstack",
     "distinct_results",
 ]
-
-_MAX_PARTS = 1024
-"""Results of one `split`: TVM takes quadratic time for them."""
 
 
 class Movement(Operator):
@@ -384,191 +373,3 @@ class Diagonal(Movement):
         first = max(0, self.offset) + max(0, -self.offset) * columns
         flat = ctx.reshaped(x, (rows * columns,))
         return Slice({0: (first, shape[0], columns + 1)}).lower(ctx, flat)
-
-
-class _Shuffle(Operator):
-    """A tensor seen in `parts`, these in another `order`, seen in the shape of the result."""
-
-    moves: ClassVar[bool] = True
-
-    def lower(self, ctx: Emitter, x: Operand) -> Operand:
-        parts, order = self.parts(shape_of(x))
-        ordered = ctx.apply(Transpose(order), ctx.reshaped(x, parts))
-        return Reshape(self.shape(shape_of(x))).lower(ctx, ordered)
-
-    def parts(self, x: Shape) -> tuple[Shape, Shape]:
-        """The parts of the dimensions of a tensor, and the order of these."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class DepthToSpace(_Shuffle):
-    """`block²` channels become blocks of `block × block` pixels of one; of `[…, C, H, W]`.
-
-    Attributes:
-        block: the width and height of blocks.
-        depth_first: whether the channels of one pixel lie side by side (ONNX `DCR`), or those of one block do (ONNX
-            `CRD`, `torch.nn.PixelShuffle`: Shi et al., 2016).
-    """
-
-    block: int
-    depth_first: bool = False
-
-    def shape(self, x: Shape) -> Shape:
-        """Fewer channels, more pixels."""
-        *batch, c, h, w = self._checked(x)
-        return (*batch, c // self.block**2, h * self.block, w * self.block)
-
-    def parts(self, x: Shape) -> tuple[Shape, Shape]:
-        *batch, c, h, w = self._checked(x)
-        size, b = self.block, len(batch)
-        kept = tuple(range(b))
-        if self.depth_first:
-            return (*batch, size, size, c // size**2, h, w), (*kept, b + 2, b + 3, b, b + 4, b + 1)
-        return (*batch, c // size**2, size, size, h, w), (*kept, b, b + 3, b + 1, b + 4, b + 2)
-
-    def _checked(self, x: Shape) -> Shape:
-        if len(x) < 3 or self.block < 1 or not unify_dims(x[-3] % self.block**2, 0):
-            raise CompileError(f"blocks of {self.block} do not fit the channels of {list(x)}")
-        return x
-
-
-@dataclass(frozen=True)
-class SpaceToDepth(_Shuffle):
-    """Blocks of `block × block` pixels become channels: the reverse of `DepthToSpace`, with the same attributes."""
-
-    block: int
-    depth_first: bool = False
-
-    def shape(self, x: Shape) -> Shape:
-        """More channels, fewer pixels."""
-        *batch, c, h, w = self._checked(x)
-        return (*batch, c * self.block**2, h // self.block, w // self.block)
-
-    def parts(self, x: Shape) -> tuple[Shape, Shape]:
-        *batch, c, h, w = self._checked(x)
-        size, b = self.block, len(batch)
-        order = (b + 2, b + 4, b, b + 1, b + 3) if self.depth_first else (b, b + 2, b + 4, b + 1, b + 3)
-        return (*batch, c, h // size, size, w // size, size), (*range(b), *order)
-
-    def _checked(self, x: Shape) -> Shape:
-        if len(x) < 3 or self.block < 1 or not all(unify_dims(size % self.block, 0) for size in x[-2:]):
-            raise CompileError(f"blocks of {self.block} do not fit the pixels of {list(x)}")
-        return x
-
-
-@dataclass(frozen=True)
-class ChannelShuffle(_Shuffle):
-    """The channels of `groups` groups in turns (Zhang et al., "ShuffleNet", 2017), of `[N, C, *spatial]`."""
-
-    groups: int
-
-    def shape(self, x: Shape) -> Shape:
-        """Return the shape of the operand."""
-        return x
-
-    def parts(self, x: Shape) -> tuple[Shape, Shape]:
-        if len(x) < 3 or self.groups < 1 or not unify_dims(x[1] % self.groups, 0):
-            raise CompileError(f"the channels of {list(x)} cannot be shuffled in {self.groups} groups")
-        n, c, *tail = x
-        return (n, self.groups, c // self.groups, *tail), (0, 2, 1, *range(3, len(x) + 1))
-
-
-@dataclass(frozen=True)
-class Concat(Operator):
-    """Tensors one after the other along a dimension; their other dimensions agree."""
-
-    axis: int
-    moves: ClassVar[bool] = True
-
-    def shape(self, *shapes: Shape) -> Shape:
-        """The sum of the sizes along the dimension."""
-        first = shapes[0]
-        tail = (*first[: self.axis], *first[self.axis + 1 :])
-        if not all(unify_shapes(tail, (*shape[: self.axis], *shape[self.axis + 1 :])) for shape in shapes):
-            listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
-            raise CompileError(f"the shapes {listed} must agree in all dimensions but {self.axis}")
-        return (*first[: self.axis], sum(shape[self.axis] for shape in shapes), *first[self.axis + 1 :])
-
-    def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
-        self.shape(*map(shape_of, operands))
-        arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
-        if len(arrays) == len(operands) > 1:
-            return np.concatenate(arrays, self.axis)
-        filled = [operand for operand in operands if not is_empty(shape_of(operand)[self.axis : self.axis + 1])]
-        if len(filled) < 2:
-            return (filled or operands)[0]
-        given = [ctx.expr(operand) for operand in filled]
-        joined = ctx.builder.normalize(relax.op.concat(given, self.axis))
-        if joined.ty.shape is not None:
-            return joined
-        # TVM does not know the ranges of dynamic sizes, and so not that these are equal.
-        first = shape_of(given[0])
-        wanted = [(*first[: self.axis], shape_of(x)[self.axis], *first[self.axis + 1 :]) for x in given]
-        same = [ctx.emit(relax.op.reshape(x, shape)) for x, shape in zip(given, wanted, strict=True)]
-        return relax.op.concat(same, self.axis)
-
-
-@dataclass(frozen=True)
-class Stack(Operator):
-    """Tensors of one shape along a new dimension."""
-
-    axis: int
-    moves: ClassVar[bool] = True
-
-    def shape(self, *shapes: Shape) -> Shape:
-        """Return the shape with a new dimension whose size is the number of tensors."""
-        if not all(unify_shapes(shapes[0], shape) for shape in shapes):
-            listed = ", ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
-            raise CompileError(f"tensors of different shapes cannot be stacked: {listed}")
-        return (*shapes[0][: self.axis], len(shapes), *shapes[0][self.axis :])
-
-    def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
-        self.shape(*map(shape_of, operands))
-        return Concat(self.axis).lower(ctx, *(ctx.apply(Unsqueeze((self.axis,)), operand) for operand in operands))
-
-
-@dataclass(frozen=True)
-class Split(Operator):
-    """Parts of these sizes along a dimension."""
-
-    axis: int
-    sizes: Shape
-    moves: ClassVar[bool] = True
-
-    def shape(self, x: Shape) -> tuple[Shape, ...]:
-        """Return the shapes of the parts."""
-        if any(known_less(size, 0) for size in self.sizes) or not unify_dims(sum(self.sizes), x[self.axis]):
-            raise CompileError(
-                f"{list(x)} cannot be split into parts of {_listed(self.sizes)} along dimension {self.axis}"
-            )
-        return tuple((*x[: self.axis], size, *x[self.axis + 1 :]) for size in self.sizes)
-
-    def lower(self, ctx: Emitter, x: Operand) -> list[Operand]:
-        self.shape(shape_of(x))
-        starts = [*accumulate(self.sizes, initial=0)][:-1]
-        few = 1 < len(self.sizes) <= _MAX_PARTS and not is_empty(self.sizes) and is_known(*self.sizes)
-        if few and not isinstance(x, np.ndarray):
-            return ctx.parts(relax.op.split(ctx.expr(x), starts[1:], self.axis))
-        ranges = [(start, size, 1) for start, size in zip(starts, self.sizes, strict=True)]
-        return [Slice({self.axis: range_}).lower(ctx, x) for range_ in ranges]
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return str(list(sizes)) if len(sizes) <= 20 else f"[{', '.join(map(str, sizes[:20]))}, …]"
-
-
-@dataclass(frozen=True)
-class Unstack(Operator):
-    """The tensor at each position of a dimension."""
-
-    axis: int
-    moves: ClassVar[bool] = True
-
-    def shape(self, x: Shape) -> tuple[Shape, ...]:
-        """Without the dimension."""
-        return ((*x[: self.axis], *x[self.axis + 1 :]),) * x[self.axis]
-
-    def lower(self, ctx: Emitter, x: Operand) -> list[Operand]:
-        layers = ctx.apply(Split(self.axis, (1,) * shape_of(x)[self.axis]), x)
-        return [Squeeze((self.axis,)).lower(ctx, layer) for layer in layers]

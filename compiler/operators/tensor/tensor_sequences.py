@@ -10,8 +10,9 @@ from tvm import te, tirx
 
 from nnefc.ir.kernel_calls import call_te
 from nnefc.operators.base import Emitter, Operand, Operator, rank_of, shape_of
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.indexing import Gather
-from nnefc.operators.tensor.shape import Concat, Unsqueeze
+from nnefc.operators.tensor.shape import Unsqueeze
 from nnefc.symbolic.dims import MAX_ELEMENTS, Dimension, expression, greatest
 
 __all__ = ["Erase", "Insert"]

@@ -30,8 +30,8 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["IndependentColumnsRule"]
 
 _MIN, _MAX = 8, 32
-"""The fewest and most vectors of columns that a thread takes: each part of a row looks up its position again. Rows of
-lengths in between are divided in two.
+"""The minimum and maximum number of vectors of columns that a thread takes: each part of a row looks up its position
+again. Rows of lengths in between are divided in two.
 """
 _ENOUGH = 4
 """The iterations of an outer independent loop from which on threads share that loop instead."""

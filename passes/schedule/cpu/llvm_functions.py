@@ -3,10 +3,9 @@
 sum = nnefc.vdpbf16ps(sum, a, b)     →     import_llvm "define … @nnefc_vdpbf16ps_16 …"
                                            sum = nnefc_vdpbf16ps_16(sum, a, b)
 
-Those on bfloat16, those that make bytes wider, `nnefc_wider_…`: see `passes/tir/cpu/widen_int8_loads.py`, those on
-pairs of
-rows, `nnefc_pairs_…`: see `passes/tir/cpu/lower_i8mm.py`, and those on tiles of a matrix, `nnefc_tile_…`: see
-`tile_functions.py`.
+These instructions are those on bfloat16, extensions of bytes (`nnefc_wider_…`, see
+`passes/tir/cpu/widen_int8_loads.py`), those on pairs of rows (`nnefc_pairs_…`, see `passes/tir/cpu/lower_i8mm.py`), and
+those on tiles of a matrix (`nnefc_tile_…`, see `tile_functions.py`).
 """
 
 from __future__ import annotations

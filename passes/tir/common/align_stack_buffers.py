@@ -23,7 +23,7 @@ __all__ = ["align_stack_buffers"]
 
 
 def align_stack_buffers(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statement with frames aligned where loops are annotated so."""
+    """Returns the statement with aligned stack frames in the loops that are annotated for it."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _with_aligned_frame))
 
 

@@ -10,5 +10,5 @@ _ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
 
 def aligned(size: Dimension) -> Dimension:
-    """Returns the bytes that something of this size takes, so that what comes after is aligned too."""
+    """Returns the size rounded up to the alignment, so that what follows is aligned too."""
     return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT

@@ -37,7 +37,7 @@ __all__ = [
 _ON_THE_STACK = "disable_lower_builtin"  # annotation of allocations that TVM leaves to LLVM
 
 _MAX_SCRATCH = 16 << 20
-"""Bytes of a buffer that each worker has, used or not."""
+"""The maximum size of a buffer that each worker reserves, used or not."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ BARE = Frames(256, 1 << 10, scratch=False)
 
 
 def keep_small_buffers_on_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.PrimFunc:
-    """Keeps small buffers from becoming scratch memory.
+    """Marks small buffers to stay on the stack, instead of becoming scratch memory.
 
     LLVM can hold in registers what lies on the stack, as the tiles of contractions do from their first zero to their
     epilogue; what lies elsewhere it writes there and reads back.
@@ -91,7 +91,7 @@ def keep_small_buffers_on_stack(func: tirx.PrimFunc, frames: Frames) -> tirx.Pri
 def move_large_scratch_to_workspace(
     func: tirx.PrimFunc, sizes: Collection[tirx.Var]
 ) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
-    """Returns the function with parts of its last parameters instead of buffers of dynamic sizes that may be large, and
+    """Moves large buffers of dynamic sizes to the workspace: returns the function with them as its last parameters, and
     these.
 
     Args:
@@ -108,7 +108,9 @@ class _LargeScratch:
         self.parameters: list[tirx.Var] = []
 
     def changed(self, stmt: tirx.Stmt, around: tirx.For | None) -> tirx.Stmt:
-        """Returns a statement inside of a parallel loop, if there is one."""
+        """Returns a statement within a parallel loop, if there is one, in which large buffers are parts of the
+        workspace.
+        """
         match stmt:
             case tirx.AllocBuffer():
                 return self._placed(stmt, around)
@@ -152,7 +154,7 @@ def _pieces(stmt: tirx.Stmt) -> list[tirx.Stmt]:
 
 
 def without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]:
-    """Returns the function with the buffers that are not on the stack as its last parameters, and these."""
+    """Returns the function with the buffers that are not on the stack as its last parameters, and these buffers."""
     buffers = list(dict.fromkeys(_allocations(func.body)))
 
     def gone(stmt: tirx.AllocBuffer) -> tirx.Stmt:
@@ -163,8 +165,8 @@ def without_scratch(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[tirx.Var]]
 
 
 def scratch_bytes(body: tirx.Stmt) -> int:
-    """Returns an upper bound of what the statements ask the runtime for while they run, each rounded up to the
-    alignment.
+    """Returns an upper bound of the scratch memory that statements request while they run, each request rounded up to
+    the alignment.
     """
     return sum(bounds(aligned(tensor_bytes(buffer)))[1] for buffer in _allocations(body))
 

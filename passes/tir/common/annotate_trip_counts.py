@@ -21,7 +21,7 @@ __all__ = ["annotate_trip_counts"]
 
 
 def annotate_trip_counts(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """Returns a lowered kernel that says this before each of its parallel loops."""
+    """Returns a lowered kernel that passes these to the runtime before each of its parallel loops."""
 
     def annotated(loop: tirx.For) -> tirx.Stmt:
         if loop.kind != tirx.ForKind.PARALLEL:

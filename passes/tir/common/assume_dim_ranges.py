@@ -22,9 +22,7 @@ __all__ = ["simplify_min_max", "within_ranges"]
 
 
 def simplify_min_max(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """Returns a kernel in which the smallest or greatest of two numbers, computed from its sizes, is the one that is
-    known.
-    """
+    """Simplifies each min or max of two numbers computed from the kernel's sizes whose order is known."""
     known = set(sizes)
 
     def decided(node: tirx.Min | tirx.Max) -> tirx.Expr:
@@ -40,7 +38,9 @@ def simplify_min_max(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.Pri
 
 
 def within_ranges(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """Returns a kernel whose statements are computed if its sizes are in their ranges, as they are."""
+    """Returns a kernel whose statements are under the condition that its sizes are in their ranges, which
+    always holds.
+    """
     if not sizes:
         return func
     conditions = []

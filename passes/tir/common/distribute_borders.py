@@ -26,7 +26,7 @@ __all__ = ["distribute_borders"]
 
 
 def distribute_borders(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel whose parallel loop fills the borders that were filled right before it."""
+    """Returns a scheduled kernel whose parallel loop fills the borders that were filled just before it."""
     return with_fields(func, body=tvm_ffi.structural_map(func.body, (tirx.SeqStmt, _distributed)))
 
 
@@ -77,7 +77,7 @@ def _writes_inside(loop: tirx.For, buffer: tirx.Var) -> bool:
 
 
 def _share(fill: tirx.For, part: tirx.Expr, parts: int) -> tirx.For:
-    """Returns one of so many equal parts of a loop."""
+    """Returns one of several equal parts of a loop."""
     count = int(fill.extent) // parts
     var = tirx.Var(fill.loop_var.name, "int64")
     store, known = _store(fill), {fill.loop_var: part * int64(count) + var}

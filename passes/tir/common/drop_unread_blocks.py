@@ -1,4 +1,4 @@
-"""Removes what computes a tensor within a kernel that nothing in the kernel reads.
+"""Removes blocks of a kernel that compute a tensor which nothing reads.
 
     for i in range(n): first[i] = a[i]
     for i in range(n): y[i] = x[0]              →     for i in range(n): y[i] = x[0]
@@ -20,7 +20,7 @@ __all__ = ["drop_unread_blocks"]
 
 
 def drop_unread_blocks(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Removes statements of a kernel that write its own tensors alone, where no other statement mentions these."""
+    """Removes the statements of a kernel that only write its own tensors, if no other statement mentions these."""
     root = func.body.block
     own, stmts = set(root.alloc_buffers), list(root.body) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     named = Counter(var for stmt in stmts for var in _named(stmt))

@@ -44,17 +44,17 @@ _ONE_INSTRUCTION = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isna
 
 
 def number(value: Size) -> tirx.Expr:
-    """Returns an index of 32 bits; of a size that is known at run time, converted to them."""
+    """Returns a 32-bit index; a dynamic size is converted."""
     return tirx.IntImm("int32", value) if isinstance(value, int) else _with_operands(value.expr, _to_32_bits)
 
 
 def size_of_index(index: tirx.Expr) -> Size:
-    """Returns the size that :func:`number` has written as an index."""
+    """Returns the size that :func:`number` has converted to an index."""
     return size_of(_with_operands(index, _to_64_bits))
 
 
 def _with_operands(expr: tirx.Expr, of: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """Returns arithmetic on sizes with other operands: what `of` makes of each variable, constant and cast."""
+    """Rebuilds arithmetic on sizes from the results of `of` for its variables, constants and casts."""
     match expr:
         case tirx.Add() | tirx.Sub() | tirx.Mul() | tirx.FloorDiv() | tirx.FloorMod() | tirx.Min() | tirx.Max():
             return type(expr)(_with_operands(expr.a, of), _with_operands(expr.b, of))
@@ -72,12 +72,12 @@ def _to_64_bits(index: tirx.Expr) -> tirx.Expr:
 
 
 def int64(value: Size) -> tirx.Expr:
-    """Returns a constant, as TE's indices are."""
+    """Returns an int64 constant, the type of TE's indices."""
     return expression(value)
 
 
 def in_parts(x: tirx.Expr, lanes: int, function: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """Returns a function of a vector, `lanes` at a time, of which it has a multiple."""
+    """Applies a function to a vector, `lanes` at a time."""
     count = int(tvm.DataType(str(x.expr_ty().dtype)).lanes)
     if count == lanes:
         return function(x)
@@ -86,19 +86,19 @@ def in_parts(x: tirx.Expr, lanes: int, function: Callable[[tirx.Expr], tirx.Expr
 
 
 def is_number(expr: tirx.Expr, value: float) -> bool:
-    """Whether an expression is this constant; a size that depends on data is none."""
+    """Whether an expression is this constant; False for data-dependent sizes."""
     return isinstance(expr, tirx.IntImm | tirx.FloatImm) and bool(expr.value == value)
 
 
 def conjuncts(condition: tirx.Expr) -> list[tirx.Expr]:
-    """Returns the conditions that a condition says hold together."""
+    """Splits a condition into the conditions that it joins by `and`."""
     if isinstance(condition, tirx.And):
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
 
 
 def parts_of(expr: tirx.Expr) -> list[tirx.Expr]:
-    """Returns the expressions right inside an expression."""
+    """Returns the operands of an expression."""
     found = _PARTS.get(type(expr))  # many questions are asked of every part of a kernel: each class is looked up once
     if found is None:
         found = _PARTS[type(expr)] = _parts_by_class(expr)
@@ -109,7 +109,7 @@ _PARTS: dict[type, Callable[[tirx.Expr], list[tirx.Expr]]] = {}
 
 
 def _parts_by_class(expr: tirx.Expr) -> Callable[[tirx.Expr], list[tirx.Expr]]:
-    """How to find them in an expression of this one's class."""
+    """Returns the function that finds the operands of expressions of this class."""
     match expr:
         case Call():
             return lambda expr: [arg for arg in expr.args[:] if isinstance(arg, tirx.Expr)]
@@ -130,7 +130,7 @@ def _parts_by_class(expr: tirx.Expr) -> Callable[[tirx.Expr], list[tirx.Expr]]:
 
 
 def rebuilt(expr: tirx.Expr, change: Callable[[tirx.Expr], tirx.Expr]) -> tirx.Expr:
-    """Returns the expression with `change` applied to each one right inside it."""
+    """Returns the expression with `change` applied to each operand."""
     match expr:
         case Call():
             args = [change(arg) if isinstance(arg, tirx.Expr) else arg for arg in expr.args]
@@ -172,7 +172,7 @@ def substituted(
 
 
 def replaced(expr: tirx.Expr, known: Sequence[tuple[tirx.Expr, tirx.Expr]]) -> tirx.Expr:
-    """`expr` with parts of it replaced: each that equals the first of a pair by the second."""
+    """Replaces parts of `expr`: each part that equals the first of a pair becomes the second."""
     for part, replacement in known:
         if tvm_ffi.structural_equal(expr, part):
             return replacement
@@ -180,7 +180,7 @@ def replaced(expr: tirx.Expr, known: Sequence[tuple[tirx.Expr, tirx.Expr]]) -> t
 
 
 def inside(expr: tirx.Expr) -> Iterator[tirx.Expr]:
-    """The expression and all of those inside."""
+    """Yields the expression and all its subexpressions."""
     waiting = [expr]
     while waiting:
         part = waiting.pop()
@@ -249,9 +249,7 @@ def linear_strides(position: tirx.Expr, variables: Sequence[tirx.Var]) -> list[S
 
 
 def in_floats(expr: tirx.Expr) -> tirx.Expr:
-    """Returns an expression of integers, computed in float64: inexact, but where integers would overflow it
-    is large.
-    """
+    """Returns an integer expression computed in float64: inexact, but large where the integers would overflow."""
 
     def change(part: tirx.Expr) -> tirx.Expr:
         match part:

@@ -27,7 +27,7 @@ __all__ = ["group_lines", "in_groups"]
 
 
 def group_lines(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statement with the iterations of annotated parallel loops in that order."""
+    """Returns the statement with the iterations of annotated parallel loops in groups of lines."""
 
     def change(loop: tirx.For) -> tirx.For:
         if GROUPED_LINES not in loop.annotations:
@@ -40,7 +40,7 @@ def group_lines(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def in_groups(loop: tirx.For, tiles: tirx.Expr) -> tirx.For:
-    """Returns an annotated loop with its iterations in that order, without its annotation.
+    """Returns an annotated loop with its iterations in groups of lines, without the annotation.
 
     Args:
         tiles: that an iteration computes.

@@ -27,7 +27,7 @@ _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 def hoist_divisions(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statements of a flat kernel, whose variables that nothing defines are sizes."""
+    """Hoists divisions in the statements of a flat kernel; variables without a definition count as sizes."""
     signed: set[tirx.Var] = set()
 
     def note(node: tirx.For | tirx.Bind) -> None:
@@ -41,7 +41,7 @@ def hoist_divisions(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _with_zero(node: tirx.Min | tirx.Max, signed: Set[tirx.Var]) -> tirx.Expr:
-    """Returns the smaller or the larger of 0 and what is never negative."""
+    """Simplifies the min or max of 0 and an expression that is never negative."""
     for zero, other in ((node.a, node.b), (node.b, node.a)):
         if is_number(zero, 0) and _is_positive(other, signed):
             return zero if isinstance(node, tirx.Min) else other
@@ -79,7 +79,7 @@ def _found(stmt: tirx.Stmt) -> list[Any]:
 
 
 def _is_positive(expr: tirx.Expr, signed: Set[tirx.Var]) -> bool:
-    """Whether an expression is never negative, if no variable is but these."""
+    """Whether an expression is never negative, given variables that are not."""
     match expr:
         case tirx.IntImm():
             return int(expr.value) >= 0

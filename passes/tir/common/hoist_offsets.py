@@ -31,9 +31,7 @@ _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
 def hoist_offsets(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statements of a flat kernel for CPUs, after its quotients of loop variables by dynamic sizes are
-    bound.
-    """
+    """Hoists offsets in the statements of a flat CPU kernel, whose divisions have been hoisted."""
     copied: set[tirx.Var] = set()  # loops in others that become copies
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -79,7 +77,7 @@ class _Offsets:
         return comparison if all(map(operator.is_, changed, sides)) else type(comparison)(*changed)
 
     def _index(self, index: tirx.Expr) -> tirx.Expr:
-        """Returns an index as the sum of a variable and what the loops add to it."""
+        """Returns an index as the sum of a hoisted variable and the contribution of the loops."""
         used = variables_of([index])
         loops = [var for var in self.loops if var in used]
         if str(index.expr_ty().dtype) != "int64" or not used - set(loops):
@@ -91,7 +89,7 @@ class _Offsets:
         return sum((var * self._named(step) for var, step in zip(loops, steps, strict=True)), self._named(begin))
 
     def _is_known_before(self, value: tirx.Expr) -> bool:
-        """Whether the value can be computed before the loop, whatever conditions there are in it."""
+        """Whether the value can be computed before the loop, under any conditions in it."""
         divided = [node for node in inside(value) if isinstance(node, _QUOTIENTS)]
         by_numbers = all(isinstance(node.b, tirx.IntImm) for node in divided)
         return by_numbers and not loads_of(value) and not self._inside & variables_of([value])

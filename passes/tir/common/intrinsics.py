@@ -19,7 +19,7 @@ _known: set[str] = set()
 
 
 def register_pure_operator(name: str, meaning: str, lowering: Callable[[tvm.ir.Call], tirx.Expr]) -> None:
-    """Registers an operator with TVM and its code generator for CPUs, in this process; a second time does nothing.
+    """Registers an operator with TVM and its code generator for CPUs, in this process, unless it is registered.
 
     Several threads may ask for the same one at the same time: it is known when any of them goes on.
 

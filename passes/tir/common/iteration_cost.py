@@ -33,7 +33,7 @@ from nnefc.targets.machine.cpu.target import Target
 __all__ = ["UNKNOWN", "cycles_of_iteration"]
 
 UNKNOWN = 0
-"""Cycles of what calls functions, or repeats something a data-dependent number of times."""
+"""The cost of calls of functions, and of loops with data-dependent trip counts."""
 
 _ONE = (*IF_THEN_ELSE, "tirx.reinterpret", "tirx.likely", "tirx.isnan", "tirx.address_of")
 _INTRINSICS = ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin", "tirx.call_pure_extern")
@@ -43,7 +43,9 @@ _FREE = (tirx.IntImm, tirx.FloatImm, tirx.Var)
 
 
 def cycles_of_iteration(loop: tirx.For, target: Target) -> tirx.Expr:
-    """Returns an int64 of what is known where the loop begins; otherwise :data:`UNKNOWN`."""
+    """Estimates the cycles of one iteration as an int64 expression of what is known before the loop; :data:`UNKNOWN` if
+    it depends on more.
+    """
     round_ = _Iteration(target)
     try:
         round_.add_loop(loop)
@@ -81,7 +83,7 @@ class _Terms:
 
     @cached_property
     def expression(self) -> tirx.Expr:
-        """At least one."""
+        """Returns the sum as an int64 expression; at least 1."""
         terms = [
             math.prod(self._factors[key], start=int64(max(1, math.ceil(number))))
             for key, number in self._numbers.items()
@@ -115,7 +117,7 @@ class _Iteration:
     pointers: set[tirx.Var] = field(default_factory=set)
 
     def add_loop(self, loop: tirx.For) -> None:
-        """Adds one iteration of the loop that is distributed."""
+        """Adds one iteration of the distributed loop."""
         self._define(loop.loop_var, loop.min, frozenset())
         self._add(loop.body)
 
@@ -168,7 +170,7 @@ class _Iteration:
         self.moves[var] = moves
 
     def _known(self, expr: tirx.Expr) -> tirx.Expr:
-        """Returns an extent in the first iteration of all loops around, as an int64 of what is known before them."""
+        """Returns an extent in the first iteration of all outer loops, as an int64 expression known before them."""
         known = self._in_first_iteration(expr)
         if any(isinstance(part, Call | TensorLoad) for part in inside(known)):
             raise _NotKnownError
@@ -182,11 +184,11 @@ class _Iteration:
         return tvm_ffi.structural_map(expr, (tirx.Var, value))
 
     def _moving(self, exprs: Sequence[tirx.Expr]) -> frozenset[tirx.Var]:
-        """Returns the loops that expressions change with."""
+        """Returns the loops that expressions vary with."""
         return frozenset(loop for var in variables_of(exprs) for loop in self.moves.get(var, ()))
 
     def _compute(self, value: tirx.Expr) -> None:
-        """Counts what a statement computes, and reads from memory."""
+        """Counts the instructions of a statement, and the memory that it reads."""
         number = self._instructions(value) * self._vectors(value)
         if number:
             extents = [extent for var, extent in self.loops.items() if var not in self.lanes]
@@ -212,7 +214,7 @@ class _Iteration:
         return own + sum(map(self._instructions, parts_of(expr)))
 
     def _vectors(self, value: tirx.Expr) -> int:
-        """Registers that hold what an expression is for all lanes of the loops around."""
+        """Returns the number of registers that hold an expression for all lanes of the outer loops."""
         lanes = _lanes(value) * math.prod(self.lanes.values())
         if lanes <= 1:  # a call may have no value
             return 1
@@ -220,7 +222,7 @@ class _Iteration:
         return -(-lanes * element_bytes(dtype) // self.target.vectors.bytes)
 
     def _touch(self, tensor: tirx.Var, indices: Sequence[tirx.Expr], lanes: int) -> None:
-        """Counts what loops read or write of a tensor in memory, each element once."""
+        """Counts the memory of a tensor that loops read or write, each element once."""
         if tensor in self.own:
             return
         used = self._moving(indices)

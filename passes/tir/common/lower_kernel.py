@@ -87,7 +87,7 @@ def with_dynamic_shapes(func: tirx.PrimFunc, chooses: bool) -> tirx.PrimFunc:
 
 
 def with_values(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr]) -> tirx.Stmt:
-    """Returns statements with these values instead of variables."""
+    """Replaces variables in statements by values."""
     return tvm_ffi.structural_map(stmt, (tirx.Var, lambda var: values.get(var, var)))
 
 

@@ -33,7 +33,7 @@ _MASKED_TYPES = ("float32", "float64", "int8", "uint8", "int16", "uint16", "int3
 
 
 def mask_vector_tails(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
-    """Returns the same statements, with vectorized loops over conditions on their lanes in two versions.
+    """Splits vectorized loops with conditions on their lanes into full vectors and masked tails.
 
     Args:
         axes: those that are computed in full tiles; what is reduced along them has its first value beyond the end.
@@ -82,7 +82,7 @@ class _Vector:
 
     @staticmethod
     def of(loop: tirx.For, ends: Set[tirx.Var]) -> _Vector | None:
-        """None where there are no such conditions, or others."""
+        """Returns the vectorized loop with its mask; None where there are no conditions on lanes, or others."""
         body, conditions = loop.body, []
         while isinstance(body, tirx.IfThenElse) and body.else_case is None:
             conditions += conjuncts(body.condition)
@@ -107,7 +107,7 @@ class _Vector:
 
 
 def _lanes_before(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
-    """Returns the number of lanes before the first for which a condition does not hold."""
+    """Returns the number of lanes before the first one for which a condition fails."""
     if not isinstance(condition, tirx.LT):
         return None
     linear = detect_linear_equation(condition.b - condition.a, [loop.loop_var])
@@ -115,7 +115,7 @@ def _lanes_before(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
 
 
 def _can_be_masked(stmt: tirx.Stmt) -> bool:
-    """Whether a statement is an assignment of numbers that vectors can hold."""
+    """Whether a statement is an assignment of numbers that masked vectors can store."""
     if not isinstance(stmt, tirx.BufferStore):
         return False
     loads: list[Any] = []

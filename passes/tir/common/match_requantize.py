@@ -21,7 +21,7 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class RoundedNumber:
-    """A number between limits.
+    """A number that is rounded, offset by a zero point, and clamped.
 
     Attributes:
         number: float32, what is rounded, to even.
@@ -35,7 +35,7 @@ class RoundedNumber:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest that it may be."""
+        """The smallest and the largest value of the number."""
         minimum, maximum = -math.inf, math.inf
         for kind, limit in self.limits:
             cut = min if kind is tirx.Min else max
@@ -44,7 +44,7 @@ class RoundedNumber:
 
     @classmethod
     def of(cls, expr: tirx.Expr) -> RoundedNumber | None:
-        """Returns a float expression as such a number; None if it is something else."""
+        """Matches a float expression as a rounded and clamped number; returns None for others."""
         limits: list[tuple[type[tirx.Min | tirx.Max], int]] = []
         while isinstance(expr, tirx.Min | tirx.Max):
             inner, limit = _with_whole(expr)
@@ -68,7 +68,9 @@ def rounded_argument(expr: tirx.Expr) -> tirx.Expr | None:
 
 
 def is_of_integers(number: tirx.Expr) -> bool:
-    """Whether a float is computed of integers, and of floats for some axes alone, as scales are: it is not NaN."""
+    """Whether a float is computed from integers, and from floats that vary along some axes only, as scales do: it is
+    never NaN.
+    """
     loads = loads_of(number)
     floats = [load for load in loads if str(load.source.dtype).startswith("float")]
     axes = variables_of(position for load in loads if load not in floats for position in load.indices)
@@ -76,7 +78,7 @@ def is_of_integers(number: tirx.Expr) -> bool:
 
 
 def _with_whole(expr: tirx.Min | tirx.Max | tirx.Add) -> tuple[tirx.Expr, int | None]:
-    """Return the operand that is not constant, and the integer that the other one is; None if neither is constant."""
+    """Returns the operand that is not constant, and the other one as an integer; None if neither is constant."""
     whole = _whole(expr.b)
     return (expr.b, _whole(expr.a)) if whole is None else (expr.a, whole)
 

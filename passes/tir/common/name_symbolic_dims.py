@@ -18,18 +18,18 @@ __all__ = ["name_loop_extents", "name_symbolic_dims", "named_sizes"]
 
 
 def name_symbolic_dims(func: tirx.PrimFunc, sizes: Mapping[tirx.Var, tirx.Expr]) -> tirx.PrimFunc:
-    """Returns a kernel that is written with these variables too."""
+    """Returns a kernel with variables for the dynamic dimension expressions in the shapes of its tensors."""
     before = dict(named_sizes(func))
     return func.with_attr(LET_BOUND_DIMENSIONS, [[var, size] for var, size in {**before, **sizes}.items()])
 
 
 def named_sizes(func: tirx.PrimFunc) -> list[tuple[tirx.Var, tirx.Expr]]:
-    """Returns the variables of a kernel that stand for sizes, and what for."""
+    """Returns the variables of a kernel that stand for size expressions, with these expressions."""
     return [(var, size) for var, size in func.attrs.get(LET_BOUND_DIMENSIONS, ())] if func.attrs else []
 
 
 def name_loop_extents(func: tirx.PrimFunc, *, every: bool = False) -> tirx.PrimFunc:
-    """Returns a kernel with variables for those of its loops' extents that are quotients, or have some in them.
+    """Returns a kernel with variables for the extents of loops that contain quotients.
 
     Extents that vary with an outer loop, or are read from tensors, are not dimensions.
 

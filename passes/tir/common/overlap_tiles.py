@@ -30,7 +30,7 @@ _SHORTEST = 128  # bits of a vector
 def overlapping_tiles(
     var: tirx.Var, start: tirx.Expr, extent: tirx.Expr, lanes: Sequence[int], body: Callable[[tirx.Expr], tirx.Stmt]
 ) -> tirx.Stmt:
-    """Returns a loop in vectors of the first of some numbers of lanes that it is not shorter than, or in scalars.
+    """Returns a loop in vectors of the largest of some lane counts that its length reaches, or else in scalars.
 
     Args:
         var: of the loop, for its name and type.
@@ -56,12 +56,14 @@ def overlapping_tiles(
 
 
 def vector_lengths(lanes: int, dtype: str) -> list[int]:
-    """Returns the lanes of vectors that a loop is computed in: full ones, a half and a quarter of them."""
+    """Returns the lane counts to try: a full vector, half of it, and a quarter."""
     return [count for count in (lanes, lanes // 2, lanes // 4) if count * bits_of(dtype) >= _SHORTEST]
 
 
 def vector_of_windows(loop: tirx.For) -> str | None:
-    """Returns the element type of what a loop accumulates if its iterations are lanes of vectors, which may overlap."""
+    """Returns the element type that a loop accumulates in, if its iterations can be lanes of vectors that overlap; else
+    None.
+    """
     stores: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, stores.append))
     initial, *others = stores

@@ -29,11 +29,13 @@ __all__ = ["parallelize_tiles"]
 
 
 _ENOUGH = 64
-"""Iterations of a parallel loop: as many threads get about the same of them."""
+"""The iterations of a parallel loop that suffice: more threads than that are rare."""
 
 
 def parallelize_tiles(stmt: tirx.Stmt, axes: Sequence[TiledAxis]) -> tirx.Stmt:
-    """Returns the body of a flat kernel, whose loop over tiles is in a parallel loop or becomes one."""
+    """Distributes the tiles of an axis of a flat kernel among threads: makes the loop over them a part of a parallel
+    loop, or a parallel loop.
+    """
     counts = {axis.count for axis in axes if axis.remainders}
     around: list[tirx.For] = []
 

@@ -24,17 +24,21 @@ from nnefc.passes.tir.common.expressions import IF_THEN_ELSE, conjuncts, inside,
 __all__ = ["is_cut_along", "limits_of", "partition_loops"]
 
 _MAX_CHOICES = 8
-"""Selects in a value, at most: a concatenation of many tensors would become a loop for each, guarded by all before."""
+"""The maximum number of selects in a value: a concatenation of many tensors would become a loop for each, guarded by
+all before.
+"""
 
 _MAX_LOOPS = 32
-"""Innermost loops of what one nest becomes: enough for the middle of seven tensors padded in a plane."""
+"""The maximum number of innermost loops that one nest becomes: enough for the middle of seven tensors padded in a
+plane.
+"""
 
 _SHORTEST = 5  # iterations of a loop that is partitioned
 _COPIED = (tirx.ForKind.SERIAL, tirx.ForKind.VECTORIZED, tirx.ForKind.UNROLLED)
 
 
 def partition_loops(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statements of a flat kernel with such loops cut."""
+    """Partitions such loops in the statements of a flat kernel."""
     done: set[tirx.Var] = set()  # loops of nests that are cut: the map visits them, too
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -48,7 +52,7 @@ def partition_loops(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def is_cut_along(var: tirx.Var, extent: tirx.Expr, choices: Sequence[Call], unknown: set[tirx.Var]) -> bool:
-    """Whether a loop over a variable is worth cutting for what the value in it chooses by.
+    """Whether partitioning a loop removes selects from the value that it computes.
 
     Args:
         choices: all those of the value.
@@ -81,7 +85,9 @@ def limits_of(condition: tirx.Expr, var: tirx.Var, unknown: set[tirx.Var]) -> tu
 
 
 def _solved(side: tirx.Expr, other: tirx.Expr, var: tirx.Var, unknown: set[tirx.Var]) -> tirx.Expr | None:
-    """Solves for the variable, where `side` is the variable plus or minus something, given `other`."""
+    """Solves an inequality for the variable, where `side` is the variable plus or minus something and `other` is the
+    other side.
+    """
     while not side.same_as(var):
         match side:
             case tirx.Add() if var not in variables_of([side.b]):
@@ -98,13 +104,13 @@ def _solved(side: tirx.Expr, other: tirx.Expr, var: tirx.Var, unknown: set[tirx.
 
 @dataclass(frozen=True)
 class _Nest:
-    """Loops inside a loop, the outer ones first, and the assignment in them."""
+    """Nested loops inside a loop, the outer ones first, with the assignment in the innermost."""
 
     loops: Sequence[tirx.For]
     store: tirx.BufferStore
 
     def repeated(self, values: dict[tirx.Var, tirx.Expr], value: tirx.Expr) -> tirx.Stmt:
-        """Returns the same with variables of its own, another value, and values of variables outside."""
+        """Returns a copy of the nest with variables of its own, another value, and substituted outer variables."""
         known = dict(values)
         around: list[tuple[tirx.Var, tirx.Expr, tirx.Expr]] = []
         for loop in self.loops:
@@ -127,7 +133,9 @@ def _nest_in(loop: tirx.For) -> _Nest | None:
 
 
 def _cut(stmt: tirx.Stmt, maximum: int) -> tuple[tirx.Stmt, int]:
-    """Returns a nest with its loops cut, and how many innermost loops it has then: at most so many."""
+    """Partitions the loops of a nest into at most the given number; returns the statements and the number of innermost
+    loops.
+    """
     nest = _nest_in(stmt) if isinstance(stmt, tirx.For) else None
     if nest is None:
         return stmt, 1
@@ -148,8 +156,8 @@ def _cut(stmt: tirx.Stmt, maximum: int) -> tuple[tirx.Stmt, int]:
 
 
 def _cut_by(loop: tirx.For, nest: _Nest, choice: Call, maximum: int) -> tuple[tirx.Stmt, int] | None:
-    """Returns the loop as up to three, of which the middle one is where the conditions of a choice hold; how many there
-    are.
+    """Splits a loop into up to three parts, the conditions of a choice holding in the middle one; returns them and
+    their number.
     """
     condition, chosen, other = choice.args
     var, unknown = loop.loop_var, {each.loop_var for each in nest.loops}

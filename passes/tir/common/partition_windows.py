@@ -46,7 +46,7 @@ _MAX_CONDITIONS = 24
 
 
 def partition_windows(stmt: tirx.Stmt, lanes: Callable[[str], int] | None = None) -> tirx.Stmt:
-    """Returns the statements of a flat kernel with such loops cut.
+    """Partitions such loops in the statements of a flat kernel.
 
     Args:
         lanes: of the vectors of an element type that compute the interior and may overlap; None: LLVM decides.
@@ -56,7 +56,7 @@ def partition_windows(stmt: tirx.Stmt, lanes: Callable[[str], int] | None = None
 
 
 def with_interior_version(tile: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statements of a tile in two versions, one of them without conditions for windows that lie inside."""
+    """Returns the statements of a tile in two versions; the one for windows inside of the tensor has no conditions."""
     loops: list[tirx.For] = []
     tvm_ffi.structural_walk(tile, (tirx.For, loops.append))
     known = {loop.loop_var: int(loop.extent) for loop in loops if _is_of_known_length(loop)}
@@ -78,14 +78,14 @@ def _is_of_known_length(loop: tirx.For) -> bool:
 
 
 def _is_of_results(loop: tirx.For) -> bool:
-    """Whether the iterations of a loop store different elements: others are of the window itself."""
+    """Whether the iterations of a loop store different elements: those of loops over the window do not."""
     stores: list[tirx.BufferStore] = []
     tvm_ffi.structural_walk(loop.body, (tirx.BufferStore, stores.append))
     return all(loop.loop_var in variables_of(store.indices) for store in stores)
 
 
 def _cut(loop: tirx.For, lanes: Callable[[str], int] | None) -> tirx.Stmt:
-    """Split a loop with conditions on its variable into three: the border before, the interior, the border after."""
+    """Splits a loop with conditions on its variable into the border before, the interior, and the border after."""
     short = isinstance(loop.extent, tirx.IntImm) and int(loop.extent) < _SHORTEST
     inner = None if short or loop.kind != tirx.ForKind.SERIAL or loop.annotations else _loops_inside(loop.body)
     if inner is None:
@@ -127,7 +127,9 @@ def _cut(loop: tirx.For, lanes: Callable[[str], int] | None) -> tirx.Stmt:
 
 
 def _loops_inside(stmt: tirx.Stmt) -> dict[tirx.Var, int] | None:
-    """Returns the variables of the loops in a statement, with their lengths; None where it has what is not copied."""
+    """Returns the variables of the loops in a statement, with their lengths; None if it has statements that are not
+    copied.
+    """
     match stmt:
         case tirx.For():
             if not isinstance(stmt.min, tirx.IntImm) or int(stmt.min) or not isinstance(stmt.extent, tirx.IntImm):
@@ -174,7 +176,7 @@ class _Limits:
     count: int = 0
 
     def read(self, stmt: tirx.Stmt) -> None:
-        """Records what the values stored by a statement choose by."""
+        """Records the conditions by which stored values select."""
         tvm_ffi.structural_walk(stmt, (tirx.BufferStore, lambda store: self._value(store.value)))
 
     def _value(self, expr: tirx.Expr) -> None:
@@ -203,7 +205,7 @@ class _Limits:
                 self._note(min_max, high - low)
 
     def _note(self, part: tirx.Expr, slack: tirx.Expr | None) -> None:
-        """Records that a part is decided where its slack is not negative."""
+        """Records that a condition is decided where its slack is not negative."""
         if slack is None or any(tvm_ffi.structural_equal(part, known) for known in (*self.along, *self.across)):
             return
         names = [self.var, *self.inner]
@@ -228,7 +230,7 @@ class _Limits:
 
 
 def _values_in(expr: tirx.Expr) -> list[tirx.Expr]:
-    """Returns the values that an expression is made of: what is chosen from, not the conditions."""
+    """Returns the values that an expression is computed from, without the conditions that select them."""
     match expr:
         case tirx.Select():
             return [expr.condition, expr.true_value, expr.false_value]
@@ -253,7 +255,7 @@ def _condition(expr: tirx.Expr) -> tirx.Expr | None:
 
 
 def _slack(condition: tirx.Expr) -> tirx.Expr | None:
-    """Returns a number of which a comparison says that it is not negative."""
+    """Returns the number that is not negative where a comparison holds."""
     match condition:
         case tirx.LE() | tirx.LT():
             slack = condition.b - condition.a
@@ -268,7 +270,7 @@ def _slack(condition: tirx.Expr) -> tirx.Expr | None:
 
 
 def _is_of_indices(part: tirx.Min | tirx.Max) -> bool:
-    """Whether a min or max is of integers that follow from the loops alone."""
+    """Whether a min or max is of integers that depend on loop variables only."""
     return str(part.a.expr_ty().dtype).startswith("int") and not loads_of(part)
 
 
@@ -278,13 +280,13 @@ def _min_max(index: tirx.Expr) -> list[tirx.Min | tirx.Max]:
 
 
 def _other_side(min_max: tirx.Min | tirx.Max) -> tirx.Expr | None:
-    """Returns the bound of the index in a min or max: its second operand, a dimension or a number."""
+    """Returns the bound of an index in a min or max: the second operand, a dimension or a number."""
     return None if any(isinstance(part, tirx.Min | tirx.Max) for part in inside(min_max.b)) else min_max.b
 
 
 def _decided(expr: tirx.Expr, decided: Sequence[tirx.Expr] | None) -> tirx.Expr:
-    """Returns an expression whose conditions hold, and whose minima and maxima are their first operand; None: all of
-    these.
+    """Returns an expression in which these conditions hold and these minima and maxima are their first operand; None:
+    all.
     """
 
     def is_decided(part: tirx.Expr) -> bool:
@@ -310,7 +312,7 @@ def _decided(expr: tirx.Expr, decided: Sequence[tirx.Expr] | None) -> tirx.Expr:
 
 
 def _copied(stmt: tirx.Stmt, values: Mapping[tirx.Var, tirx.Expr], decided: Sequence[tirx.Expr]) -> tirx.Stmt:
-    """Returns a statement with variables of its own in its loops, in which these parts are decided."""
+    """Returns a copy of a statement with its own loop variables, in which these conditions are decided."""
     match stmt:
         case tirx.For():
             var = tirx.Var(stmt.loop_var.name, stmt.loop_var.ty)

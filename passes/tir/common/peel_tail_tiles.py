@@ -66,7 +66,7 @@ def tiled_axes(func: tirx.PrimFunc) -> tuple[TiledAxis, ...]:
 
 
 def peel_tails(stmt: tirx.Stmt, axes: Sequence[TiledAxis], once: bool = False) -> tirx.Stmt:
-    """Returns the body of a flat kernel with whole and smaller tiles along its axes.
+    """Returns the body of a flat kernel with full tiles and peeled tail tiles along its tiled axes.
 
     Args:
         once: whether each element is to be written once, for what it is computed from may be there before.
@@ -91,7 +91,7 @@ def _over_tiles(loop: tirx.For, axis: TiledAxis, once: bool) -> tirx.For:
 
 
 def _inside(body: tirx.Stmt, end: tirx.Var, new: tirx.Expr | None = None) -> tirx.Stmt:
-    """Returns the statements of a tile that lies inside as a whole; write from an element on, if `new` says so."""
+    """Returns the statements of a full tile; it writes only from element `new` on, if that is given."""
 
     def known(node: tirx.Expr | tirx.IfThenElse) -> tirx.Expr | tirx.Stmt:
         match node:
@@ -110,7 +110,7 @@ def _inside(body: tirx.Stmt, end: tirx.Var, new: tirx.Expr | None = None) -> tir
 
 
 def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -> tirx.Stmt:
-    """Computes the partial last tile by smaller ones; `first` is the tile's first element."""
+    """Computes the partial last tile by smaller tiles; `first` is the tile's first element."""
     made: list[tirx.Stmt] = []
     sizes = axis.remainders
     begin: tirx.Expr = int64(0)
@@ -128,8 +128,8 @@ def _remainder(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, once: bool) -
 
 
 def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, size: int, once: bool) -> tirx.Stmt:
-    """Returns the statements of a tile for `size` of its elements alone, from element `begin` on, or earlier where it
-    would not end.
+    """Returns the statements of a tile for only `size` of its elements, from element `begin` on, or earlier if it would
+    exceed the end.
 
     Its own buffers hold these elements from their first position on, so that they stay in registers.
     """
@@ -143,7 +143,7 @@ def _tile(body: tirx.Stmt, axis: TiledAxis, first: tirx.Expr, begin: tirx.Expr, 
 
 
 def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tirx.Stmt:
-    """Returns the statements of a tile with other rows: `size` of them, from `begin` on."""
+    """Returns the statements of a tile for other rows: `size` of them, from `begin` on."""
     body = renewed(body)
     own = {stmt.buffer for stmt in _found(body, tirx.AllocBuffer)}
     rows = _rows(body, axis, own)
@@ -165,8 +165,9 @@ def _moved(body: tirx.Stmt, axis: TiledAxis, begin: tirx.Expr, size: int) -> tir
 
 
 def _rows(body: tirx.Stmt, axis: TiledAxis, own: Set[tirx.Var]) -> list[tirx.Var]:
-    """Returns the loops over the elements of a tile: what is compared with the end depends on them; and those that go
-    through the tile's own buffers as these do, which is what begins a sum, or adds up its parts."""
+    """Returns the loops over the elements of a tile: those whose index is compared with the end, and those that go
+    through the tile's own buffers in the same way.
+    """
     limits = [node for node in _found(body, (tirx.LT, tirx.LE)) if not loads_of(node)]  # of indices, not values
     compared = [node for node in limits if axis.end in variables_of([node])]
     loops = {loop.loop_var: loop.extent for loop in _found(body, tirx.For)}
@@ -194,7 +195,7 @@ def _found(body: tirx.Stmt, kinds: Any) -> list[Any]:
 
 
 def hoist_condition(loop: tirx.For) -> tirx.Stmt:
-    """Returns a vectorized loop under a condition that is the same for all its lanes, instead of around it."""
+    """Moves a condition that is equal for all lanes out of a vectorized loop."""
     body = loop.body
     if loop.kind != tirx.ForKind.VECTORIZED or not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
         return loop

@@ -21,7 +21,7 @@ __all__ = ["split_loop_tails"]
 
 
 def split_loop_tails(stmt: tirx.Stmt, tail: int = tirx.ForKind.UNROLLED) -> tirx.Stmt:
-    """Returns the same statements, with vectorized loops over conditions on their lanes in two versions.
+    """Splits vectorized loops with conditions on their lanes into full vectors and scalars for the tail.
 
     Args:
         tail: how the lanes of vectors that are not full are computed. Unrolled, they are as many copies of the loop's
@@ -47,9 +47,7 @@ def _in_two_versions(stmt: tirx.For, tail: int) -> tirx.Stmt:
 
 
 def _of_last_lane(condition: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
-    """Returns a condition that holds for all lanes if, and only if, it holds for the last; None where that is not
-    known.
-    """
+    """Returns a condition that holds for all lanes exactly if it holds for the last; None where that is unknown."""
     if not isinstance(condition, tirx.LT):
         return None
     linear = detect_linear_equation(condition.a - condition.b, [loop.loop_var])

@@ -18,7 +18,7 @@ _RENEW = tvm.get_global_func("s_tir.RenewDefs")
 
 
 def renewed(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns a statement with loop variables, bindings and buffers of its own."""
+    """Returns a copy of a statement with its own loop variables, bindings and buffers."""
     return _RENEW(tirx.PrimFunc([], stmt)).body
 
 
@@ -31,7 +31,7 @@ def variables_defined(stmt: tirx.Stmt) -> set[tirx.Var]:
 
 
 def iterations_of(stmt: tirx.Stmt) -> float:
-    """Returns the max number of runs of the innermost statements, for size hints and data; infinity if unknown."""
+    """Returns the largest trip count of the innermost statements, by size hints and data; infinity if unknown."""
     match stmt:
         case tirx.For():
             hinted = math.inf if SIZE_HINT not in stmt.annotations else int(stmt.annotations[SIZE_HINT])
@@ -50,7 +50,7 @@ def iterations_of(stmt: tirx.Stmt) -> float:
 
 
 def values_of(stmt: tirx.Stmt) -> list[tirx.Expr]:
-    """Returns the values that the assignments of a block compute, and the indices that they write."""
+    """Returns the values that the assignments of a block compute, and the indices that they write to."""
     match stmt:
         case tirx.BufferStore():
             return [stmt.value, *stmt.indices]

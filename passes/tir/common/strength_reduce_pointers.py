@@ -56,18 +56,18 @@ _COPIED = (tirx.ForKind.UNROLLED, tirx.ForKind.VECTORIZED)
 _BINARY = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
 _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 _TYPES = ("float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-"""Elements that are in memory as TVM has them in programs."""
+"""The element types whose layout in memory is that of TVM's types."""
 _ELEMENTS = 1 << 40  # more than there are
 
 _DEEP = 4
-"""Serial loops inside each other, of known sizes, from which on pointers hide the outer ones."""
+"""The depth of nested serial loops of static sizes from which on pointers hide the outer ones."""
 
 _INNERMOST = 2
-"""Loops that read by such a pointer."""
+"""The number of innermost loops that read through such a pointer."""
 
 
 def strength_reduce_pointers(func: tirx.PrimFunc, in_deep_loops: bool = False) -> tirx.PrimFunc:
-    """Returns a lowered kernel that reads by such pointers.
+    """Returns a lowered kernel whose loops read through pointers.
 
     Args:
         func: the kernel.
@@ -81,7 +81,7 @@ def strength_reduce_pointers(func: tirx.PrimFunc, in_deep_loops: bool = False) -
 
 
 def _depth(stmt: tirx.Stmt) -> int:
-    """Returns how many serial loops are inside each other at most."""
+    """Returns the depth of nested serial loops."""
     match stmt:
         case tirx.SeqStmt():
             return max(map(_depth, stmt.seq), default=0)
@@ -96,7 +96,7 @@ def _depth(stmt: tirx.Stmt) -> int:
 
 
 def _only_read(stmt: tirx.Stmt) -> set[tirx.Var]:
-    """Returns the tensors whose memory no statement writes to, of those that are a kernel's operands."""
+    """Returns a kernel's operands whose memory no statement writes to."""
     found: list[Any] = []
     tvm_ffi.structural_walk(stmt, ((tirx.BufferStore, tirx.DeclBuffer), found.append))
     views = {node.buffer: node.data for node in found if isinstance(node, tirx.DeclBuffer)}
@@ -112,7 +112,7 @@ def _only_read(stmt: tirx.Stmt) -> set[tirx.Var]:
 
 
 class _Kernel:
-    """Statements around loops."""
+    """Rewrites the statements around loops of dynamic sizes."""
 
     def __init__(self, read: Set[tirx.Var]) -> None:
         self._read = set(read)
@@ -139,7 +139,7 @@ class _Kernel:
 
 
 class _Loop:
-    """A loop, the loops in which have their pointers.
+    """Rewrites a loop whose inner loops read through pointers.
 
     Attributes:
         before: what is to be done before it.
@@ -236,7 +236,7 @@ class _Loop:
 
 
 class _DeepKernel(_Kernel):
-    """Statements around nests of loops of known sizes."""
+    """Rewrites the statements around nests of loops of static sizes."""
 
     def __init__(self, read: Set[tirx.Var]) -> None:
         super().__init__(read)
@@ -259,7 +259,7 @@ class _DeepKernel(_Kernel):
 
 
 class _Nest(_Loop):
-    """Loops of known sizes that read by the same pointers."""
+    """Rewrites loops of static sizes that read through shared pointers."""
 
     def __init__(self, loop: tirx.For, body: tirx.Stmt, read: set[tirx.Var]) -> None:
         super().__init__(loop, body, read)
@@ -279,7 +279,7 @@ class _Nest(_Loop):
         return super().statement(stmt)
 
     def _load(self, load: TensorLoad) -> TensorLoad:
-        """Returns the same element, loaded through a pointer to the one that the first iterations load."""
+        """Returns the element loaded through a pointer to the element that the first iterations load."""
         (index,) = load.indices
         if load.source not in self._read or str(index.expr_ty().dtype) != "int64":
             return load
@@ -303,7 +303,7 @@ def _has_address(value: tirx.Expr) -> bool:
 
 
 def _takes_addresses(call: Call) -> bool:
-    """Whether a call may write to the memory that it has the address of, or next to it; prefetches do not."""
+    """Whether a call may write to memory near an address that it is given; prefetches do not."""
     addresses = any(isinstance(arg, Call) and _name(arg) == _ADDRESS for arg in call.args)
     return addresses and not (_name(call) == _CALL and int(call.args[0]) in _ONLY_ADDRESSES)
 

@@ -56,12 +56,12 @@ _FLIPPED = {
     ("int8", -128): ("llvm.aarch64.neon.sqxtun.v4i16", "llvm.aarch64.neon.uqxtn.v8i8"),
     ("uint8", 128): ("llvm.aarch64.neon.sqxtn.v4i16", "llvm.aarch64.neon.sqxtn.v8i8"),
 }
-"""Instructions that cut a number to bytes of the other sign, by the zero point that makes those of a type of them."""
+"""Instructions that narrow numbers to bytes of the other sign, by result type and zero point."""
 _AT_ONCE = 8
-"""Bytes that Arm makes of numbers of 16 bits."""
+"""The 16-bit numbers that Arm narrows to bytes at once."""
 _MAX = 255
 _X86 = {16: "llvm.x86.avx512.mask.cvtps2dq.512", 8: "llvm.x86.avx.cvt.ps2dq.256", 4: "llvm.x86.sse2.cvtps2dq"}
-"""Instructions by lanes, and of how many lanes the one is that takes a mask."""
+"""Instructions by number of lanes; and the lanes of the one that takes a mask."""
 _MASKED = 16
 _ON_ARM = {1: ".i32.f32", 2: ".v2i32.v2f32", 4: ".v4i32.v4f32"}
 _CURRENT = 4  # direction of rounding: that of the thread, to even
@@ -99,7 +99,7 @@ def convert_with_rounding(func: tirx.PrimFunc, architecture: str, lanes: int) ->
 
 
 def _as_float(cast: tirx.Cast) -> tirx.Expr:
-    """Returns the float32 of a rounded number between limits that are not negative, as which it has the same bits."""
+    """Returns a rounded number with limits that are not negative as float32, which represents it exactly."""
     whole = cast.value
     if str(cast.expr_ty().dtype) == "float32" and getattr(getattr(whole, "op", None), "name", "") == _NAMES["aarch64"]:
         match whole.args[0]:
@@ -110,7 +110,7 @@ def _as_float(cast: tirx.Cast) -> tirx.Expr:
 
 
 def _of_unrounded(less: tirx.LT) -> tirx.LT:
-    """Whether a rounded float32 is within int32: it is where the float is, for floats of more than 2²³ are whole."""
+    """Whether int32 holds a rounded float32 if it holds the float: floats beyond 2²³ are whole."""
     size = less.a
     if not (
         isinstance(size, tvm.ir.Call) and getattr(size.op, "name", "") == "tirx.fabs" and is_number(less.b, 1 << 31)
@@ -121,7 +121,7 @@ def _of_unrounded(less: tirx.LT) -> tirx.LT:
 
 
 def _without_bytes(cast: tirx.Cast) -> tirx.Expr:
-    """Returns a float or an int32 of a number that was a byte in between, which it may be without that."""
+    """Returns a float or an int32 of a number that was a byte in between, without the conversion to a byte."""
     byte, wide = cast.value, str(cast.expr_ty().dtype)
     if wide not in ("float32", "int32") or not isinstance(byte, tirx.Cast):
         return cast
@@ -136,7 +136,7 @@ def _without_bytes(cast: tirx.Cast) -> tirx.Expr:
 
 @dataclass(frozen=True)
 class _Byte:
-    """A byte that a float32 is rounded to and moved by a zero point.
+    """A float32 that is rounded to a byte and offset by a zero point.
 
     Attributes:
         dtype: its type.
@@ -153,8 +153,8 @@ class _Byte:
 
     @classmethod
     def of(cls, expr: tirx.Expr, dtype: str) -> _Byte | None:
-        """Returns an int32 that becomes one; None for others, and for numbers that may be NaN, of which conversions
-        make 0.
+        """Matches an int32 that becomes a byte; None for others, and for numbers that may be NaN, which conversions
+        turn into 0.
         """
         zero = 0
         if isinstance(expr, tirx.Add) and isinstance(expr.b, tirx.IntImm):
@@ -173,7 +173,7 @@ class _Byte:
         return cls(dtype, number, zero, minimum, maximum) if fits else None
 
     def saturated(self) -> tirx.Expr:
-        """The number is cut while it becomes a byte, and to narrower limits as a byte."""
+        """Returns the byte by a saturating conversion; narrower limits are applied to the byte."""
         limits = np.iinfo(self.dtype)
         whole = tirx.call_intrin("int32", _NAMES["aarch64"], self.number)
         made: tirx.Expr = tirx.call_intrin(self.dtype, _SATURATED[self.dtype], whole, tirx.const(self.zero, "int32"))
@@ -183,7 +183,7 @@ class _Byte:
 
 
 def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
-    """Returns the argument of which `expr` is the rounded int32."""
+    """Returns the argument of a conversion `expr` of a rounded float to int32."""
     if isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "").startswith(_CONVERTED):
         return expr.args[0]
     if not isinstance(expr, tirx.Cast) or str(expr.expr_ty().dtype) != "int32":
@@ -192,7 +192,7 @@ def _rounded(expr: tirx.Expr) -> tirx.Expr | None:
 
 
 def _cut_before(rounded: RoundedNumber, converted: Callable[[tirx.Expr], tirx.Expr], architecture: str) -> tirx.Expr:
-    """Returns the same as int32, cut first, so that what is converted fits; the first limit replaces NaN.
+    """Returns the int32 clamped before its conversion, so that the operand fits; the first limit replaces NaN.
 
     32-bit Arm has one instruction for a limit that does not replace NaN (`lower_fmin_fmax.py`), and two for others.
     """
@@ -268,7 +268,7 @@ def _whole_on_arm(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
-    """Returns the sum of a vector and a constant of few bits, by way of numbers of 16 bits.
+    """Returns the sum of a vector and a small constant, computed in 16 bits.
 
     A zero point of 128 or -128 changes the sign of a byte: its highest bit is flipped, sixteen at a time.
     """
@@ -303,7 +303,7 @@ def _cut_sum(dtype: str, call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:
-    """Rounds to even, the thread's rounding mode."""
+    """Rounds to even, the rounding mode of the thread."""
     dtype = str(call.expr_ty().dtype)
     lanes = int(tvm.DataType(dtype).lanes)
     if lanes == 1:
@@ -312,7 +312,7 @@ def _on_riscv(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _by_sum(call: tvm.ir.Call) -> tirx.Expr:
-    """Rounds numbers that are small compared with the magic number."""
+    """Rounds numbers that are small compared with the magic number, by adding it."""
     (x,) = call.args
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     large, bits = tirx.const(_LARGE, "float32"), tirx.const(_LARGE_BITS, "int32")

@@ -26,7 +26,7 @@ _FARTHEST = 100  # powers of two between a divisor and one
 
 
 def divide_by_reciprocal(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel without divisions of floats by numbers that are known."""
+    """Returns a scheduled kernel without divisions of floats by constants."""
     return tvm_ffi.structural_map(func, (tirx.Div, _multiplied))
 
 
@@ -49,7 +49,7 @@ def _multiplied(quotient: tirx.Div) -> tirx.Expr:
 
 
 def _has_quotients(expr: tirx.Expr) -> bool:
-    """Whether it divides, by these means or others: then it is too long to be there several times."""
+    """Whether an expression contains divisions, replaced or not: it is then too long to be copied."""
     found: list[tirx.Expr] = []
     tvm_ffi.structural_walk(expr, (tirx.Div, found.append))
     tvm_ffi.structural_walk(expr, (tirx.Let, found.append))

@@ -24,7 +24,7 @@ _MIN_LANES = 4
 
 
 def match_high_products(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel with such products as calls of an operator."""
+    """Returns a scheduled kernel that computes such products by an operator."""
 
     def change(cast: tirx.Cast) -> tirx.Expr:
         shift = cast.value
@@ -38,7 +38,7 @@ def match_high_products(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _factor(expr: tirx.Expr) -> tirx.Expr | None:
-    """Returns the int32 that an int64 is."""
+    """Returns the int32 that was converted to an int64."""
     if str(expr.expr_ty().dtype) != "int64":
         return None
     if isinstance(expr, tirx.IntImm) and -(1 << 31) <= int(expr) < 1 << 31:

@@ -37,7 +37,7 @@ _BITS, _WORD = 128, 32  # of a vector, and at most of a number, or of several th
 
 
 def load_lane_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statement with loads of several lanes in loops that are annotated so."""
+    """Returns the statement with vector loads of scalar factors in the loops that are annotated for it."""
     masked: list[tirx.AttrStmt] = []
 
     def note(part: tirx.AttrStmt) -> None:
@@ -53,7 +53,7 @@ def load_lane_vectors(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _by_lane(loop: tirx.For) -> tirx.For:
-    """Returns the innermost loop of a sum without the annotation, changed if neighbours are known."""
+    """Returns the innermost loop of a sum without the annotation, and with vector loads if neighbours are known."""
     annotations = dict(loop.annotations)
     lanes = int(annotations.pop(LANE_FACTORS))
     loop = with_fields(loop, annotations=annotations)
@@ -77,7 +77,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
 def _along_the_sum(
     loop: tirx.For, inner: list[tirx.For], store: tirx.BufferStore, together: int, lanes: int
 ) -> tirx.For:
-    """`together` terms of the sum per iteration, of the `lanes` that are loaded at once."""
+    """Computes `together` terms of the sum in one iteration, from `lanes` loaded at once."""
     var, zero = loop.loop_var, tirx.const(0, str(loop.loop_var.ty.dtype))
     part = tirx.For(
         tirx.Var(f"{var.name}_lane", str(var.ty.dtype)), zero, together + zero, tirx.ForKind.UNROLLED, store
@@ -109,9 +109,7 @@ def _loading(
 
 
 def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lanes: int) -> list[TensorLoad]:
-    """Returns the scalars, several of which are loaded at once, that a statement reads, the next one in the next
-    iteration.
-    """
+    """Returns the scalars of a statement that are contiguous across iterations, so that several are loaded at once."""
     return [
         load
         for load in loads_of(store.value)
@@ -123,5 +121,5 @@ def _neighbours(store: tirx.BufferStore, vector: tirx.For, along: tirx.For, lane
 
 
 def _extent(loop: tirx.For) -> int:
-    """Returns the trip count; 1 where it is not known."""
+    """Returns the trip count; 1 if it is unknown."""
     return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1

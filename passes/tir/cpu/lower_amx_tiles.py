@@ -38,9 +38,9 @@ def lower_matrix_tiles(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _released(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Leaves the unit unused at the end of the statements, or of each iteration of the parallel loops in them: the
-    system then need not save its registers. Where all tiles of an iteration have the same shapes, it is configured
-    once."""
+    """Releases the unit at the end of the statements, or of each iteration of their parallel loops, so that the system
+    need not save its registers. If all tiles of an iteration have the same shapes, the unit is configured once.
+    """
     loops_around: list[tirx.For] = []
 
     def release(loop: tirx.For) -> tirx.For:
@@ -67,7 +67,7 @@ def _configured_once(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _tiles_of(product: ProductLoops, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
-    """Returns the sum of tiles with so many rows."""
+    """Returns the statements that compute a sum in tiles with these numbers of rows."""
     found = TILE_PRODUCTS.get(product.name)
     if found is None or found.unit is not AMX:
         return None
@@ -94,7 +94,7 @@ def _tiles_of(product: ProductLoops, rows: Sequence[int], around: Sequence[tirx.
 
 
 def _configuration(shapes: dict[int, tuple[int, int]]) -> str:
-    """Returns the name of what sets the shapes of tiles: rows and words of each."""
+    """Returns the name of the function that sets the shapes of tiles: rows and words of each."""
     return "shape" + "".join(f"_{shapes.get(n, (0, 0))[0]}x{shapes.get(n, (0, 0))[1]}" for n in range(AMX.registers))
 
 
@@ -103,7 +103,7 @@ def _call(name: str, *args: tirx.Expr) -> tirx.Stmt:
 
 
 def tile_calls(stmt: tirx.Stmt) -> Iterator[str]:
-    """The names of the functions on tiles that statements call, without `nnefc_tile_`."""
+    """Returns the names of the tile functions that statements call, without `nnefc_tile_`."""
     found: list[Call] = []
     tvm_ffi.structural_walk(stmt, (Call, found.append))
     for call in found:

@@ -34,7 +34,7 @@ _VECTOR_BITS = 128  # of Helium
 
 
 def lower_dot_accumulate(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statement with instructions for the loops that are annotated so."""
+    """Returns the statement with the instruction in the loops that are annotated for it."""
     sums: list[tirx.Var] = []
 
     def change(loop: tirx.For) -> tirx.Stmt:
@@ -87,12 +87,12 @@ def _vector(factor: tirx.Expr, loop: tirx.For) -> tirx.Expr | None:
 
 
 def _lane_sum(total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-    """`total`, int32, plus the products of the elements of two vectors of integers of 8 bits, equally long."""
+    """Returns `total`, int32, plus the products of the elements of two vectors of 8-bit integers of equal length."""
     return tirx.call_intrin("int32", _NAME, total, left, right)
 
 
 def _chosen_sum(sums: Sequence[tirx.Expr], position: tirx.Expr) -> tirx.Expr:
-    """Returns the sum at a position among several, int32: all of them as a vector, where the positions are its lanes.
+    """Returns the sum at an index among several, int32: all of them as a vector, if the indices are its lanes.
 
     A load of that vector would keep LLVM from having the sums in registers of their own.
     """

@@ -30,7 +30,7 @@ _REPLACING: dict[_Kind, tuple[str, str]] = {
     tirx.Max: ("nnefc.greater_number", "llvm.maxnum"),
     tirx.Min: ("nnefc.lesser_number", "llvm.minnum"),
 }
-"""Those that are the other operand where one is NaN."""
+"""Instructions whose result is the other operand where one is NaN."""
 _TYPES = {"float32": "f32", "float16": "f16"}
 
 

@@ -46,7 +46,9 @@ def lower_i8mm(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _summed(product: ProductLoops, rows: Sequence[int], around: Sequence[tirx.For]) -> tirx.Stmt | None:
-    """Returns the sums of a tile, stored by rows; None for products of other units."""
+    """Returns the statements that compute the sums of a tile and store them by rows; None for products of other
+    units.
+    """
     stmts: list[tirx.Stmt] = []
     for _, part in _in_columns(product, around):
         sums = _Sums.of(part, rows, around)
@@ -58,7 +60,9 @@ def _summed(product: ProductLoops, rows: Sequence[int], around: Sequence[tirx.Fo
 
 
 def _finished(product: ProductLoops, around: Sequence[tirx.For], epilogue: Epilogue) -> FinishedTiles | None:
-    """Returns the sums of tiles and their epilogue; None for epilogues that are no arithmetic of vectors."""
+    """Returns the statements that compute the sums of tiles and their epilogue; None for epilogues that are more than
+    vector arithmetic.
+    """
     stored = PairEpilogue.of(epilogue, product, _LANES)
     if stored is None or any(_Sums.of(product, rows, around) is None for rows in product.counts):
         return None
@@ -66,7 +70,7 @@ def _finished(product: ProductLoops, around: Sequence[tirx.For], epilogue: Epilo
 
 
 def _tile(epilogue: PairEpilogue, product: ProductLoops, around: Sequence[tirx.For], tiles: Sequence[int]) -> tirx.Stmt:
-    """Returns the sums of some columns after those of others, and what becomes of whole rows."""
+    """Computes the sums of a tile, some columns after the other, and the epilogue of full rows."""
     stmts: list[tirx.Stmt] = []
     made: dict[tuple[int, ...], list[tirx.Var]] = {}
     for columns, part in _in_columns(product, around):
@@ -82,8 +86,9 @@ def _tile(epilogue: PairEpilogue, product: ProductLoops, around: Sequence[tirx.F
 
 
 def _in_columns(product: ProductLoops, around: Sequence[tirx.For]) -> Iterator[tuple[range, ProductLoops]]:
-    """Yields vectors of columns whose sums are in registers together, and their product: all, or as many as leave
-    registers for loads of several vectors where rows follow each other in memory."""
+    """Yields the vectors of columns whose sums are in registers together, with their product: all, or as many as leave
+    registers for loads of several vectors if rows follow each other in memory.
+    """
     count, part = product.columns, ROW_PAIRS.columns[1]
     if count % part == 0 and _are_contiguous(product, len(_steps(product, around))):
         count = part
@@ -94,7 +99,7 @@ def _in_columns(product: ProductLoops, around: Sequence[tirx.For]) -> Iterator[t
 
 
 def _begin(epilogue: PairEpilogue, sums: _Sums, column: int) -> list[tirx.Expr]:
-    """Returns what the sums of two rows and a vector of columns begin with, by registers."""
+    """Returns the initial sums of two rows and a vector of columns, by registers."""
     first = epilogue.first_sums(column, _LANES)
     if first is None:
         return [tirx.Broadcast(tirx.const(0, str(sums.buffer.dtype)), _LANES)] * 2
@@ -102,13 +107,14 @@ def _begin(epilogue: PairEpilogue, sums: _Sums, column: int) -> list[tirx.Expr]:
 
 
 def _are_contiguous(product: ProductLoops, steps: int) -> bool:
-    """Whether rows follow each other in memory, of which so many steps are loaded at once."""
+    """Whether rows follow each other in memory, so that several steps are loaded at once."""
     return bool(is_number(product.left.down, steps * ROW_PAIRS.terms))
 
 
 def _steps(product: ProductLoops, around: Sequence[tirx.For]) -> list[ProductLoops]:
-    """Returns the products of one iteration of the innermost loop: of two as one iteration, where those of a row follow
-    each other in A, which are then loaded at once."""
+    """Returns the products of one iteration of the innermost loop, or of two if their left operands are contiguous and
+    loaded at once.
+    """
     loop = around[-1] if around else None
     if loop is None or not _extent(loop) or _extent(loop) % 2:
         return [product]
@@ -119,12 +125,12 @@ def _steps(product: ProductLoops, around: Sequence[tirx.For]) -> list[ProductLoo
 
 
 def _extent(loop: tirx.For) -> int:
-    """Returns how many iterations a loop from 0 has; 0 where that is not known."""
+    """Returns the trip count of a loop from 0; 0 if it is unknown."""
     return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) and is_number(loop.min, 0) else 0
 
 
 def _moved(product: ProductLoops, number: Mapping[tirx.Var, tirx.Expr]) -> ProductLoops:
-    """Returns the products of other iterations."""
+    """Returns the products shifted to other iterations."""
     left, right = (
         replace(each, base=Analyzer().simplify(substituted(each.base, number)))
         for each in (product.left, product.right)
@@ -178,14 +184,15 @@ class _Sums:
         return ((pair, column) for pair in range(len(self.pairs)) for column in range(self.product.columns))
 
     def begun(self, first: Sequence[tirx.Expr]) -> Iterator[tirx.Stmt]:
-        """Stores what the sums of each two rows begin with, by registers."""
+        """Stores the initial sums of each pair of rows, by registers."""
         for pair, column in self._each():
             for half in (0, 1):
                 yield tirx.BufferStore(self.buffer, first[2 * column + half], [self._position(pair, column, half)])
 
     def added(self) -> tirx.Stmt:
-        """The loops that add the products. They may become assembly; else short ones are unrolled: of more iterations
-        LLVM would load rows early, and store sums meanwhile."""
+        """Returns the loops that add the products. They may become assembly; else short ones are unrolled, because LLVM
+        would load rows early and spill sums.
+        """
         groups, loops = [self.steps], list(self.loops)
         assembly = bool(self.pairs[0].load) and self.product.interleaved
         if assembly and not loops:
@@ -201,14 +208,14 @@ class _Sums:
         return renewed(nested(loops[:-1], made, kind=tirx.ForKind.SERIAL, annotations=None))
 
     def of_pairs(self) -> Iterator[tuple[tuple[int, ...], Sequence[tirx.Expr]]]:
-        """Yields the rows of each pair, and the registers that hold their sums."""
+        """Yields the rows of each pair, with the registers that hold their sums."""
         for number, pair in enumerate(self.pairs):
             columns = range(self.product.columns)
             positions = [self._position(number, column, half) for column in columns for half in (0, 1)]
             yield pair.rows, [tirx.BufferLoad(self.buffer, [position]) for position in positions]
 
     def _step(self, steps: Sequence[ProductLoops]) -> Iterator[tirx.Stmt]:
-        """The products of two dot operands, or of two such steps."""
+        """Adds the products of two dot operands, or of two such steps."""
         operands: list[list[tirx.Var]] = []
         for pair in self.pairs:
             vectors = [_named("a", vector) for vector in _two_rows(pair, steps)]
@@ -225,7 +232,7 @@ class _Sums:
     def _products(
         self, column: int, vectors_of_two: Sequence[tirx.Var], pairs: Sequence[tirx.Var]
     ) -> Iterator[tirx.Stmt]:
-        """Adds the products of all pairs of rows and a vector of columns."""
+        """Adds the products of all pairs of rows with a vector of columns."""
         name = TILE_PRODUCTS[self.product.name].instructions[not self.product.of_rows]
         sums = f"{self.buffer.dtype}x{_LANES}"
         for number, pair in enumerate(pairs):
@@ -236,7 +243,7 @@ class _Sums:
                 yield tirx.BufferStore(self.buffer, made, [position])
 
     def stores(self) -> Iterator[tirx.Stmt]:
-        """All rows to where the sums belong."""
+        """Stores all rows in their destination."""
         own = self.product.sums
         for number, column in self._each():
             parts = [tirx.BufferLoad(self.buffer, [self._position(number, column, half)]) for half in (0, 1)]
@@ -262,7 +269,7 @@ def _two_rows(pair: RowPair, steps: Sequence[ProductLoops]) -> list[tirx.Expr]:
 
 
 def _interleaved(product: ProductLoops, column: int) -> Iterator[tirx.Bind]:
-    """Two vectors of two columns each, as they are in memory."""
+    """Returns two vectors of two columns each, which memory has in this order."""
     right = product.right
     for half in (0, 1):
         begin = right.base + right.apart * int64(column) + int64(half * _LANES)
@@ -270,7 +277,9 @@ def _interleaved(product: ProductLoops, column: int) -> Iterator[tirx.Bind]:
 
 
 def _zipped(product: ProductLoops, column: int) -> Iterator[tirx.Bind]:
-    """Two vectors of two columns each, of two vectors with a dot operand of each of four."""
+    """Returns two vectors of two columns each, interleaved from two vectors with a dot operand of each of four
+    columns.
+    """
     vectors = []
     for term in (0, 1):
         vectors.append(_named("w", _vector(product.right, column, term, _LANES)))
@@ -280,12 +289,12 @@ def _zipped(product: ProductLoops, column: int) -> Iterator[tirx.Bind]:
 
 
 def _vector(operand: TileOperand, tile: int, row: int, lanes: int) -> tirx.Expr:
-    """Elements of a row of a tile."""
+    """Returns a vector of elements of a row of a tile."""
     return tirx.BufferLoad(operand.tensor, [tirx.Ramp(_index(operand, tile, row), int64(1), lanes)])
 
 
 def _index(operand: TileOperand, tile: int, row: int) -> tirx.Expr:
-    """Returns where a row of a tile begins."""
+    """Returns the index at which a row of a tile begins."""
     begin = operand.base + operand.apart * int64(tile) + operand.down * int64(row)
     return begin.astype("int64")
 
@@ -295,7 +304,7 @@ def _named(name: str, value: tirx.Expr) -> tirx.Bind:
 
 
 def pair_calls(stmt: tirx.Stmt) -> Iterator[str]:
-    """The instructions that statements multiply pairs of rows by, and what they load pairs by."""
+    """Returns the instructions by which statements multiply and load pairs of rows."""
     found: list[Call] = []
     tvm_ffi.structural_walk(stmt, (Call, found.append))
     for call in found:

@@ -37,12 +37,15 @@ class TileLoop:
 
 
 Summed = Callable[["ProductLoops", Sequence[int], Sequence[tirx.For]], "tirx.Stmt | None"]
-"""Given a product, how many rows each of its tiles has, and the loops around it that go on to further terms, the
-outermost first: the statements of the whole sum, from zero on; None to leave the loops."""
+"""Returns the statements of a whole sum, from zero on, given the product, the rows of each of its tiles, and the loops
+over further terms, the outermost first; None leaves the loops.
+"""
 
 
 Finished = Callable[["ProductLoops", Sequence[tirx.For], "Epilogue"], "FinishedTiles | None"]
-"""Given a product, the loops around it, and its epilogue: the statements of both; None to leave the epilogue."""
+"""Returns the statements of a sum and its epilogue, given the product, its outer loops and its epilogue; None leaves
+the epilogue.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,8 @@ class FinishedTiles:
 
 
 def with_products(stmt: tirx.Stmt, summed: Summed, finished: Finished | None = None) -> tirx.Stmt:
-    """Returns the body of a flat kernel whose products in tiles are computed by other statements; else the
-    same object. Sums that nothing but an epilogue reads are computed together with it by `finished`, if it can.
+    """Replaces products in tiles in the body of a flat kernel; returns the same object if there are none. Sums that
+    only an epilogue reads are computed together with it by `finished`, if it can.
     """
     found: list[tirx.For] = []
     tvm_ffi.structural_walk(stmt, (tirx.For, lambda loop: found.append(loop) if _is(loop, TileLoop.TILE) else None))
@@ -84,7 +87,7 @@ def _is(stmt: tirx.Stmt, role: str) -> bool:
 
 
 def _in_tiles(parts: list[tirx.Stmt], summed: Summed, finished: Finished | None) -> list[tirx.Stmt] | None:
-    """Statements that follow each other, with sums in tiles; None where there are none."""
+    """Returns consecutive statements with their sums in tiles; None if there are none."""
     for position, part in enumerate(parts):
         around, loop = [], part
         while isinstance(loop, tirx.For) and not _is(loop, TileLoop.TILE):
@@ -112,8 +115,9 @@ def _in_tiles(parts: list[tirx.Stmt], summed: Summed, finished: Finished | None)
 
 
 def _is_used(tensor: tirx.Var, parts: Sequence[tirx.Stmt]) -> bool:
-    """Whether statements outside a product and its epilogue may access its sums: those that do not allocate them do not
-    show all accesses."""
+    """Whether statements outside a product and its epilogue may access its sums: statements that do not allocate them
+    may hide accesses.
+    """
     if not any(_allocates(part, tensor) for part in parts):
         return True
     used: list[bool] = []
@@ -162,7 +166,7 @@ class TileOperand:
 
 @dataclass(frozen=True)
 class ProductLoops:
-    """Loops that a product of tiles stands for.
+    """The loops of a product of tiles, with their roles.
 
     Attributes:
         name: of the dot product of vectors.
@@ -241,7 +245,7 @@ class ProductLoops:
 
     @property
     def counts(self) -> list[list[int]]:
-        """Returns the rows of its tiles, and those of the last ones if these have fewer."""
+        """Returns the rows of its tiles, and the rows of the last tiles if these have fewer."""
         counts, left = [], self.tail
         while left > 0:
             counts.append(min(left, self.rows))
@@ -251,7 +255,7 @@ class ProductLoops:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Loops that store what becomes of each row of a tile, in vectors of all its columns.
+    """The loops that store each row of a tile after the sum, in vectors of all its columns.
 
     Attributes:
         row, lane: the variables of the loops over rows and columns.
@@ -266,7 +270,7 @@ class Epilogue:
 
     @staticmethod
     def of(stmt: tirx.Stmt, product: ProductLoops) -> Epilogue | None:
-        """Returns the loops as the epilogue of a product of one tile of rows; None where they are something else."""
+        """Matches loops as the epilogue of a product of one tile of rows; None for others."""
         loops: list[tirx.For] = []
         conditions: list[tirx.Expr] = []
         while not isinstance(stmt, tirx.BufferStore):

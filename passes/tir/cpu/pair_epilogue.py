@@ -63,7 +63,7 @@ class PairEpilogue:
 
     @staticmethod
     def of(epilogue: Epilogue, product: ProductLoops, lanes: int) -> PairEpilogue | None:
-        """Returns the same epilogue; None where it is more than arithmetic of elements at the same position.
+        """Returns the epilogue of pairs of rows; None if it is more than arithmetic of elements at the same index.
 
         Args:
             lanes: of a vector of sums.
@@ -86,11 +86,11 @@ class PairEpilogue:
         return [bind for _, bind in self.columns]
 
     def first_sums(self, column: int, lanes: int) -> tirx.Expr | None:
-        """Returns what sums of a vector of columns begin with, in the order of columns."""
+        """Returns the initial sums of a vector of columns, in column order."""
         return None if self.begin is None else self._vector(self.begin, [0], lanes, [], column * lanes)
 
     def computed(self, rows: Sequence[int], sums: Sequence[tirx.Expr], first: int) -> tirx.Bind:
-        """Binds what is stored of a row, or two.
+        """Binds the values to store for one or two rows.
 
         Args:
             sums: registers of two rows.
@@ -101,7 +101,7 @@ class PairEpilogue:
         return tirx.Bind(tirx.Var("made", value.expr_ty()), value)
 
     def stored(self, rows: Sequence[int], parts: Sequence[tirx.Var]) -> Iterator[tirx.Stmt]:
-        """Stores a row, or two.
+        """Stores one or two rows.
 
         Args:
             parts: what was computed of them for all columns, in order.
@@ -120,7 +120,7 @@ class PairEpilogue:
     def _vector(
         self, expr: tirx.Expr, rows: Sequence[int], columns: int, sums: Sequence[tirx.Expr], first: int
     ) -> tirx.Expr:
-        """Returns an expression for all columns from the first one on, of one row or of two in the order of sums."""
+        """Returns an expression for all columns from the first one on, for one row, or for two in the order of sums."""
         lanes = len(rows) * columns
 
         def change(part: tirx.Expr) -> tirx.Expr:
@@ -173,7 +173,7 @@ def _columns(expr: tirx.Expr, epilogue: Epilogue) -> Iterator[tuple[TensorLoad, 
 
 
 def _is_lanewise(expr: tirx.Expr, epilogue: Epilogue, product: ProductLoops) -> bool:
-    """Whether each element of a result depends on elements at the same row and column, or on less."""
+    """Whether each element of a result depends only on elements at the same row and column, or on fewer."""
     match expr:
         case TensorLoad():
             steps = epilogue.steps(expr.indices[0]) if len(expr.indices) == 1 else None
@@ -201,7 +201,8 @@ def _are_equal(left: tirx.Expr, right: tirx.Expr) -> bool:
 
 def _begun(expr: tirx.Expr, epilogue: Epilogue, sums: tirx.Var) -> tuple[tirx.Expr | None, tirx.Expr]:
     """Returns the int32 that is added to the sums wherever they are read, and the expression without it; None for both
-    zero and others."""
+    zero and others.
+    """
     reads = [load for load in loads_of(expr) if load.source.same_as(sums)]
     found: list[tuple[tirx.Expr, tirx.Expr, tirx.Expr]] = []
 
@@ -223,7 +224,7 @@ def _begun(expr: tirx.Expr, epilogue: Epilogue, sums: tirx.Var) -> tuple[tirx.Ex
 
 
 def _paired(first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
-    """Returns two rows in the order of sums: two columns of the first, the same ones of the second, and so on."""
+    """Interleaves two rows in the order of sums: two columns of the first, the same ones of the second, and so on."""
     kind = tvm.DataType(str(first.expr_ty().dtype))
     count = int(kind.lanes) // 2
     rows = [tirx.reinterpret(f"int{2 * kind.bits}x{count}", row) for row in (first, second)]
@@ -232,7 +233,7 @@ def _paired(first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
 
 
 def _row_of(pairs: tirx.Expr, half: int) -> tirx.Expr:
-    """Returns the first or second row of two in the order of sums."""
+    """Returns the first or the second of two interleaved rows."""
     kind = tvm.DataType(str(pairs.expr_ty().dtype))
     count = int(kind.lanes) // 2
     wide = tirx.reinterpret(f"int{2 * kind.bits}x{count}", pairs)

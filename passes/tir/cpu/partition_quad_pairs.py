@@ -30,7 +30,7 @@ __all__ = ["partition_quad_pairs"]
 
 
 def partition_quad_pairs(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statements of a flat kernel with such loops split."""
+    """Partitions such loops in the statements of a flat kernel."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _split))
 
 
@@ -68,7 +68,7 @@ def _limits(loop: tirx.For) -> Sequence[tirx.Expr] | None:
 
 
 def _decided(stmt: tirx.Stmt, var: tirx.Var, pairs: Sequence[tirx.Expr], kind: int) -> tirx.Stmt:
-    """Returns statements with the sums of these pairs, of one kind, in place of those of the pair `var`."""
+    """Returns statements with the sums of pairs of one kind in place of those of the pair `var`."""
 
     def change(call: tvm.ir.Call) -> tirx.Expr:
         if not is_quad_pair(call):

@@ -30,7 +30,7 @@ def is_permuted(index: tirx.Expr) -> bool:
 
 
 def permute_lanes(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statement with such loads in its loops over lanes."""
+    """Returns the statement with shuffled contiguous loads in its loops over lanes."""
     return tvm_ffi.structural_map(
         stmt, (tirx.For, lambda loop: _permuted(loop) if loop.kind == tirx.ForKind.VECTORIZED else loop)
     )
@@ -47,7 +47,7 @@ def _permuted(loop: tirx.For) -> tirx.For:
 
 
 def _load(load: TensorLoad, loop: tirx.For) -> tirx.Expr:
-    """Returns a load of the lanes in another order than that of the loop over them, changed; others as they are."""
+    """Rewrites a load of permuted lanes; returns other loads unchanged."""
     positions: list[tirx.BitwiseXor] = []
     tvm_ffi.structural_walk(load.indices[0], (tirx.BitwiseXor, positions.append))
     if len(positions) != 1:

@@ -25,12 +25,12 @@ __all__ = ["prefetch_next_panel"]
 
 
 def prefetch_next_panel(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statement with prefetches where loops are annotated so."""
+    """Returns the statement with prefetches in the loops that are annotated for it."""
     return _visited(stmt, [])
 
 
 def _visited(stmt: tirx.Stmt, around: list[tirx.For]) -> tirx.Stmt:
-    """Returns the same of a statement in such loops, the outermost first."""
+    """Inserts prefetches into a statement of annotated loops, the outermost first."""
     match stmt:
         case tirx.For() if PREFETCH_NEXT_PANEL in stmt.annotations:
             return _with_prefetch(stmt, around)
@@ -58,7 +58,7 @@ def _with_prefetch(stmt: tirx.For, around: list[tirx.For]) -> tirx.For:
 
 
 def _of_next_panel(stmt: tirx.For, around: list[tirx.For]) -> tirx.Expr | None:
-    """Returns the address that an iteration of an annotated loop asks for; None if its loops are not those of a
+    """Returns the address that an iteration of an annotated loop prefetches; None if its loops are not those of a
     contraction.
     """
     parallel = next((loop for loop in around if loop.kind == tirx.ForKind.PARALLEL), None)

@@ -1,4 +1,4 @@
-"""Prefetches what a product of one row reads, a few iterations ahead.
+"""Prefetches the operands of a product of one row, a few iterations ahead.
 
     for panel in parallel:                       # annotated
         for block:
@@ -35,7 +35,7 @@ _LOOPS = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL)
 
 
 def prefetch_stream(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the statement with prefetches in loops that are annotated so."""
+    """Returns the statement with prefetches in the loops that are annotated for it."""
     match stmt:
         case tirx.For() if PREFETCH_STREAM in stmt.annotations:
             kept = {key: value for key, value in stmt.annotations.items() if key != PREFETCH_STREAM}
@@ -51,7 +51,7 @@ def prefetch_stream(stmt: tirx.Stmt) -> tirx.Stmt:
 
 
 def _in_panels(stmt: tirx.Stmt, panels: tirx.For, ahead: int) -> tirx.Stmt:
-    """Returns the same with what its outermost serial loops ask for."""
+    """Inserts prefetches into the outermost serial loops."""
     match stmt:
         case tirx.SeqStmt():
             return tirx.SeqStmt([_in_panels(part, panels, ahead) for part in stmt.seq])
@@ -78,7 +78,7 @@ def _bytes_of_iteration(blocks: tirx.For, panels: tirx.For) -> int:
 
 
 def _asking(stmt: tirx.Stmt, panels: tirx.For, later: Mapping[tirx.Var, tirx.Expr]) -> tirx.Stmt:
-    """Returns the same with what its serial loops ask for, of iterations that are that much later."""
+    """Inserts prefetches of iterations that are `distance` later into serial loops."""
     match stmt:
         case tirx.SeqStmt():
             return tirx.SeqStmt([_asking(part, panels, later) for part in stmt.seq])

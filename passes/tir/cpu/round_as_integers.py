@@ -44,7 +44,7 @@ def round_as_integers(func: tirx.PrimFunc, features: Collection[str]) -> tirx.Pr
 
 
 def _integer(expr: tirx.Expr, name: str) -> tirx.Expr | None:
-    """Returns a float expression of cut and rounded numbers as one of int32; None if it is something else."""
+    """Converts a float expression of clamped and rounded numbers to int32; None for others."""
     rounded = RoundedNumber.of(expr)
     if rounded is None:
         return None

@@ -65,12 +65,12 @@ class RowPair:
 
 
 def pairs_of(rows: int) -> list[RowPair]:
-    """Returns pairs of rows that are anywhere in memory."""
+    """Returns pairs of rows at any addresses."""
     return [RowPair(tuple(range(row, min(row + 2, rows)))) for row in range(0, rows, 2)]
 
 
 def pairs_in_memory(rows: int, steps: int) -> list[RowPair]:
-    """Returns pairs of rows that follow each other in memory, for so many steps of eight bytes of a row."""
+    """Returns pairs of rows that follow each other in memory, for this number of steps of eight bytes of a row."""
     return list(_loaded(rows, steps))
 
 

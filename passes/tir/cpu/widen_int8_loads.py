@@ -43,7 +43,7 @@ def widen_int8_loads(func: tirx.PrimFunc, architecture: str) -> tirx.PrimFunc:
 
 
 def widening_text(call: tvm.ir.Call, architecture: str) -> str:
-    """LLVM's text of the function that `call` becomes calls of; "" for none."""
+    """Returns LLVM's text of the function that `call` becomes a call of; "" for none."""
     name = str(getattr(call.op, "name", ""))
     dtype = next((dtype for dtype, known in _NAMES.items() if known == name), None)
     if dtype is None:

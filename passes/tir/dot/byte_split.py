@@ -19,14 +19,14 @@ from nnefc.symbolic.dims import dimensions
 __all__ = ["LARGEST", "byte_parts_of", "is_byte_split", "join_bytes", "split_bytes", "use_byte_split"]
 
 LARGEST = 127 * 256 + 127
-"""The largest integer that two signed bytes (high × 256 + low) represent; the negative of it is represented, too."""
+"""The largest integer that two signed bytes (high × 256 + low) represent; its negative is represented, too."""
 
 _NAME = "nnefc.join_bytes"
 _BASE = 256
 
 
 def split_bytes(elements: te.Tensor) -> te.Tensor:
-    """Whole numbers `[…, K]` up to `LARGEST`, float32, as digits `[…, 2, K]`, int8: the high ones first."""
+    """Splits whole numbers `[…, K]` up to `LARGEST`, float32, into bytes `[…, 2, K]`, int8: the high ones first."""
     *outer, size = dimensions(elements.shape)
 
     def element(*index: tirx.Var) -> tirx.Expr:
@@ -44,12 +44,12 @@ def join_bytes(high: tirx.Expr, low: tirx.Expr) -> tirx.Expr:
 
 
 def is_byte_split(expr: tirx.Expr) -> bool:
-    """Whether `expr` is such a number."""
+    """Whether `expr` joins high and low bytes."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == _NAME
 
 
 def byte_parts_of(expr: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
-    """Returns the high and the low part of such a number."""
+    """Returns the high and the low part of a number that joins them."""
     high, low = expr.args
     return high, low
 

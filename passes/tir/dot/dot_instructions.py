@@ -26,7 +26,7 @@ instruction adds `Σ left[t] · right[t]` over the terms t of two of them to a s
 Sums of floats are float32. Only those of `half_pairs` are two float16 in its position, one of each term, as vectors of
 float16 are multiplied and added: no more than `FLOAT16_SUM` products go into one, then `half_sum` makes float32 of
 both. Where vectors are multiplied by lanes of others, a sum of `half_product` is one float16:
-`schedule/cpu/half_sums.py`.
+`passes/schedule/cpu/fp16_accumulators.py`.
 
 Each is an operator of TIR that vectorizes; single ones are computed by ordinary arithmetic, on any machine.
 
@@ -91,17 +91,20 @@ __all__ = [
 
 
 FLOAT16_SUM = 32
-"""Products that are summed up in float16 at most. Of random terms, the error is then 0.4 thousandths of the sum, half
-of what rounding the operands to bfloat16 makes it."""
+"""The maximum number of products that are summed up in float16. Of random terms, the error is then 0.4 thousandths of
+the sum, half of the error of rounding the operands to bfloat16.
+"""
 
 FLOAT16_PART, FLOAT16_TOTAL = 72, 64
-"""Products of a part of a sum in float16, and parts that are added up in float16, at most. Of random terms, the error
-is 0.6 thousandths of a sum of 32 to 1,024 products, and 0.8 of longer ones, as that of rounding to bfloat16."""
+"""The maximum number of products in a part of a float16 sum, and of parts that are added up in float16. Of random
+terms, the error is 0.6 thousandths of a sum of 32 to 1,024 products, and 0.8 of longer ones, as that of rounding to
+bfloat16.
+"""
 
 
 @dataclass(frozen=True)
 class DotProduct:
-    """An instruction.
+    """A dot-product instruction.
 
     Attributes:
         name: of the operator of TIR.
@@ -131,7 +134,7 @@ class DotProduct:
 
     @property
     def terms(self) -> int:
-        """Products of two packed operands."""
+        """The number of products of two packed operands."""
         return 1 if self.single else 32 // bits_of(self.left)
 
     @property
@@ -161,7 +164,7 @@ PMADDWD = DotProduct(
     accumulates=False,
 )
 PMADDUBSW = DotProduct("nnefc.pmaddubsw", "uint8", "int8", ())
-"""The operands of `quad_pair`, which is what multiplies them."""
+"""The operand types of `quad_pair`, the operator that multiplies them."""
 PMADDUBSW_SMALL = DotProduct(
     "nnefc.pmaddubsw_small",
     "uint8",
@@ -243,14 +246,15 @@ RISCV_PRODUCTS = {
     bits: DotProduct(extending_product_name(bits), "int16", "int16", (), single=True) for bits in RISCV_LENGTHS
 }
 QUAD_PAIR = "nnefc.quad_pair"
-"""Products of four uint8 and four int8, two or four of them, added up in int16: see
-`passes/compute/dot/quad_pairs.py`."""
+"""The operator that adds up the products of two or four quads of uint8 and int8 in int16: see
+`passes/compute/dot/quad_pairs.py`.
+"""
 QUAD_LIMITS = 4
 
 SUM_OF_FLOAT16 = "nnefc.half_sum"
 SUM_OF_INT16 = "nnefc.int16_sum"
 HALF_SUMS = {FLOAT16_PAIRS.name: SUM_OF_FLOAT16, PMADDUBSW_PAIRS.name: SUM_OF_INT16}
-"""For products with two 16-bit sums in each lane: the operator that adds both up."""
+"""The operator that adds up both sums, for products with two 16-bit sums in each lane."""
 FLOAT16_ADD = "nnefc.half_multiply_add"
 LONGEST_FLOAT16_SUMS = {FLOAT16_PAIRS.name: FLOAT16_SUM, FLOAT16_PRODUCT.name: FLOAT16_PART}
 _LONG = (SMULL, SMLAL, _UMULL, VMULL_S8, VMLAL_S8, _VMULL_U8)
@@ -320,8 +324,9 @@ FLOAT_MACHINES: dict[str, tuple[tuple[str, frozenset[str], DotProduct], ...]] = 
 
 
 def instructions() -> Iterator[tuple[str, frozenset[str], str, str]]:
-    """The dot products of each instruction set, the best first: name, features needed, type of the
-    weights, and the name of the operator of TIR."""
+    """Returns the dot products of each instruction set, the best first: name, features needed, type of the weights, and
+    the operator of TIR.
+    """
     for name, features, products in MACHINES:
         yield from ((name, features, weights, product.name) for weights, product in products.items())
     for dtype, machines in FLOAT_MACHINES.items():
@@ -329,7 +334,7 @@ def instructions() -> Iterator[tuple[str, frozenset[str], str, str]]:
 
 
 def is_dot_product(expr: tirx.Expr) -> bool:
-    """Whether `expr` is a call of one of the operators; its operands: the sum, the left and the right one."""
+    """Whether `expr` is a call of one of the operators, with the sum, the left and the right operand."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in PRODUCTS
 
 
@@ -346,7 +351,7 @@ def quad_pair(operands: Sequence[tirx.Expr], pair: tirx.Expr, limits: Sequence[t
 
 
 def is_quad_pair(expr: tirx.Expr) -> bool:
-    """Whether `expr` is such a sum."""
+    """Whether `expr` is a sum of :func:`quad_pair`."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == QUAD_PAIR
 
 
@@ -357,16 +362,16 @@ def quad_operands(call: tirx.Expr) -> Sequence[tirx.Expr]:
 
 
 def quad_kind(call: tirx.Expr) -> tuple[tirx.Expr, Sequence[tirx.Expr]]:
-    """Returns the position and the limits of such a sum."""
+    """Returns the position and the limits of a sum of :func:`quad_pair`."""
     pair, *limits = (arg.value if isinstance(arg, tirx.Broadcast) else arg for arg in call.args[-1 - QUAD_LIMITS :])
     return pair, limits
 
 
 def terms_of(call: tirx.Expr) -> int:
-    """Products that a dot product sums up."""
+    """Returns the number of products that a dot product sums up."""
     return PRODUCTS[call.op.name].terms
 
 
 def is_widening(expr: tirx.Expr) -> bool:
-    """Whether `expr` is a call of an operator that makes bytes 16 bits wide; its operand is half a packed one."""
+    """Whether `expr` is a call of an operator that extends bytes to 16 bits; its operand is half a packed one."""
     return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") in EXTENDED.values()

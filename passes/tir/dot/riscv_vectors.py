@@ -28,12 +28,12 @@ _PRODUCT, _PAIR = "nnefc.riscv_product_", "nnefc.riscv_pair_"
 
 
 def extending_product_name(bits: int) -> str:
-    """Returns the operator that adds a product of two int16 to an int32, for registers of so many bits."""
+    """Returns the operator that adds a product of two int16 to an int32, for registers of this many bits."""
     return f"{_PRODUCT}{bits}"
 
 
 def byte_pair(target: Target, *operands: tirx.Expr) -> tirx.Expr:
-    """Returns the sum of two products of int8, which has room in an int16."""
+    """Returns the sum of two products of int8 as an int16, which holds it."""
     return tirx.call_intrin("int16", f"{_PAIR}{target.vectors.bytes * 8 // target.vectors.group}", *operands)
 
 
@@ -69,7 +69,7 @@ def _function(kind: str, bits: int, lanes: int) -> str:
 
 
 def function_text(call: tvm.ir.Call) -> str:
-    """LLVM's text of the functions that `call` may become a call of; "" for none."""
+    """Returns LLVM's text of the functions that `call` may become a call of; "" for none."""
     name = str(getattr(call.op, "name", ""))
     for prefix, text in ((_PRODUCT, _text_of_product), (_PAIR, _text_of_pair)):
         if name.startswith(prefix):
@@ -84,7 +84,7 @@ def _lanes(bits: int) -> list[int]:
 
 
 def _minimum(bits: int, lanes: int) -> int:
-    """Returns the min number of lanes of a scalable vector that holds so many elements."""
+    """Returns the minimum lanes of a scalable vector that holds this many elements."""
     return lanes * _GRANULE // bits
 
 

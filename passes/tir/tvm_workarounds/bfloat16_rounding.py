@@ -26,7 +26,7 @@ _QUIET = 0x00400000  # the leading digit of NaN
 
 
 def round_to_bfloat16(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the same statements, in which only numbers of bfloat16 are converted to it."""
+    """Returns the statements with every conversion to bfloat16 applied to an exactly representable number."""
     _register()
     return tvm_ffi.structural_map(stmt, (tirx.Cast, _of_rounded))
 

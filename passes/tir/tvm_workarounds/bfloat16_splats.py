@@ -18,7 +18,7 @@ __all__ = ["splat_bfloat16"]
 
 
 def splat_bfloat16(stmt: tirx.Stmt) -> tirx.Stmt:
-    """Returns the same statements, with serial loops instead of vectorized ones that repeat a bfloat16."""
+    """Returns the statements with serial loops in place of vectorized ones that repeat a bfloat16."""
     return tvm_ffi.structural_map(stmt, (tirx.For, _serial_where_repeated))
 
 
@@ -38,7 +38,7 @@ def _serial_where_repeated(loop: tirx.For) -> tirx.For:
 
 
 def _repeats(value: tirx.Expr, lane: tirx.Var) -> bool:
-    """Whether a bfloat16 of which lanes are made is the same for all of them."""
+    """Whether all lanes of a bfloat16 vector are the same value."""
     if str(value.expr_ty().dtype) != "bfloat16":
         return False
     if lane not in variables_of([value]):

@@ -63,7 +63,7 @@ class _Found:
 
 
 class _Kernel:
-    """Statements, changed.
+    """Rewrites statements; `changed` records whether any was.
 
     Attributes:
         changed: whether any is.
@@ -73,7 +73,7 @@ class _Kernel:
         self.changed = False
 
     def statement(self, stmt: tirx.Stmt, smaller: bool) -> tuple[tirx.Stmt, _Found]:
-        """Returns a statement, in a smaller tile or not, and what is in it."""
+        """Returns a statement, within a tail tile or not, and the loops and accesses in it."""
         match stmt:
             case tirx.SeqStmt():
                 parts = [self.statement(part, smaller) for part in stmt.seq]

@@ -15,7 +15,7 @@ __all__ = ["write_float64_literals"]
 
 
 def write_float64_literals(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel whose constants of float64 are what they are."""
+    """Returns a scheduled kernel whose float64 constants keep all their digits."""
     return tvm_ffi.structural_map(func, (tirx.FloatImm, _by_its_bits))
 
 

@@ -26,7 +26,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def opaque(value: tirx.Expr) -> tirx.Expr:
-    """Returns an expression with this value, of which TVM knows nothing."""
+    """Returns an expression with this value, which TVM does not analyze."""
     return Call(_REINTERPRET, [value], ret_ty=value.expr_ty())
 
 
@@ -43,7 +43,7 @@ def opaque_binding(var: tirx.Var, value: tirx.Expr) -> tirx.Bind:
 
 
 def bound_value(value: tirx.Expr) -> tirx.Expr:
-    """Returns what a variable of :func:`opaque_binding` stands for; the value of any other binding as it is."""
+    """Returns the value of a variable of :func:`opaque_binding`, or of any other binding."""
     if not isinstance(value, Call) or getattr(value.op, "name", "") != "tirx.call_llvm_intrin" or len(value.args) != 3:
         return value
     _, limit, named = value.args

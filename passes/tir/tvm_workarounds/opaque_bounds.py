@@ -21,7 +21,7 @@ __all__ = ["hide_bounds", "show_bounds"]
 
 
 def hide_bounds(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel whose statements do not show that conditions are about the ends of its tiled axes."""
+    """Returns a scheduled kernel whose conditions on the ends of its tiled axes are opaque."""
     ends = {axis.end for axis in tiled_axes(func) if axis.remainders}
 
     def hidden(stmt: tirx.IfThenElse) -> tirx.IfThenElse:
@@ -33,7 +33,7 @@ def hide_bounds(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def show_bounds(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns the kernel with these conditions again."""
+    """Returns the kernel with these conditions visible again."""
     return tvm_ffi.structural_map(func, (tirx.IfThenElse, _shown)) if tiled_axes(func) else func
 
 

@@ -32,7 +32,7 @@ _REFUSED = (tirx.Cast, tirx.Div, tirx.Add, tirx.Sub, tirx.Mul, *_COMPARED)
 
 
 def hide_constants(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel at whose constants TVM does not fail."""
+    """Returns a scheduled kernel with opaque operands where TVM's constant folding may fail."""
     known = _Values(func)
     if not known.has_hidden_constant(func):
         return func
@@ -72,7 +72,7 @@ class _Values:
             tvm_ffi.structural_walk(index, (_REFUSED, lambda expr: self._indices.add(hash(expr))))
 
     def hidden(self, expr: tirx.Expr) -> tirx.Expr:
-        """Returns the same, with an operand that TVM does not know where it may be refused."""
+        """Returns an expression with an opaque operand, if TVM may refuse that operand."""
         if hash(expr) in self._indices:
             return expr
         kind = type(expr)
@@ -112,7 +112,7 @@ class _Values:
         return self._verdicts[key][1]
 
     def _follows(self, expr: tirx.Expr, depth: int) -> bool:
-        """Return whether an expression is constant, from the verdicts on its operands."""
+        """Returns whether an expression is constant, given the verdicts on its operands."""
 
         def each(*operands: tirx.Expr) -> list[bool]:
             return [self._may_be_constant(operand, depth) for operand in operands]
@@ -150,7 +150,7 @@ def _is_refused(expr: tirx.Expr, dtype: str) -> bool:
 
 
 def _any_or_all(condition: tirx.Expr, constant: list[bool]) -> bool:
-    """Whether a choice may become a constant: one by data does where it is among equal ones alone."""
+    """Whether a select may become constant: one with a data-dependent condition only if its values are equal."""
     return all(constant) if _reads(condition) else any(constant)
 
 
@@ -165,7 +165,7 @@ def _is_number(expr: tirx.Expr) -> bool:
 
 
 def _cancels(expr: tirx.Expr) -> bool:
-    """Whether a float is an integer that is computed from data, and known nevertheless, such as `float(x - x)`."""
+    """Whether a float is an integer computed from data but known nevertheless, such as `float(x - x)`."""
     if not isinstance(expr, tirx.Cast):
         return False
     while isinstance(expr, tirx.Cast):
@@ -175,7 +175,7 @@ def _cancels(expr: tirx.Expr) -> bool:
 
 
 def _is_simply_a_number(expr: tirx.Expr) -> bool:
-    """Whether TVM knows the value of what computes with data, such as `x - x`, or fails at it."""
+    """Whether TVM finds a constant value for a computation with data, such as `x - x`, or fails at it."""
     try:
         return _is_number(_ANALYZER.simplify(expr))
     except tvm.error.TVMError:
@@ -186,7 +186,7 @@ _ANALYZER = Analyzer()
 
 
 def _may_exceed(source: str, result: str) -> bool:
-    """Whether a cast between these types has operands that the result's does not hold."""
+    """Whether a cast between these types may overflow the result type."""
     if "bool" in (source, result):
         return False
     if source in _BITS_OF_FLOATS:

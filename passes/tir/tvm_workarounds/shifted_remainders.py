@@ -22,8 +22,8 @@ _PARTS = (tirx.FloorDiv, tirx.FloorMod)
 
 
 def split_shifted_modulo(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a scheduled kernel without remainders or quotients of two shifted sums in one access, but for converted
-    ones.
+    """Returns a scheduled kernel in which accesses with two remainders or quotients of shifted sums have converted
+    operands.
     """
     return tvm_ffi.structural_map(func, (TensorLoad, _with_safe_indices))
 
@@ -43,12 +43,12 @@ def _hidden(index: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
 
 
 def _is_of_shifted(expr: tirx.Expr) -> bool:
-    """Whether it is a remainder or a quotient of a shifted sum; sizes that are known at run time do not matter."""
+    """Whether an expression is a remainder or a quotient of a shifted sum; dynamic sizes do not matter."""
     return isinstance(expr, _PARTS) and _is_shifted(expr.a) and not is_size(expr)
 
 
 def _is_shifted(expr: tirx.Expr) -> bool:
-    """Whether it is a sum with a constant, anywhere among its terms."""
+    """Whether an expression is a sum with a constant among its terms."""
     match expr:
         case tirx.Add() | tirx.Sub():
             return any(isinstance(side, tirx.IntImm) or _is_shifted(side) for side in (expr.a, expr.b))

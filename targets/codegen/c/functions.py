@@ -1,4 +1,4 @@
-"""Translates kernels to C99 functions, and the entry to the body of the function that runs the network.
+"""Translates kernels to C99 functions.
 
     kernel(A: pointer, B: pointer):           static void nnefc__kernel_pad(const float *NNEFC__NO_ALIAS a, …) {
         for i in 16: B[i] = A[i] * 2    →         for (int32_t i = 0; i < 16; ++i) {
@@ -14,45 +14,50 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TypeGuard
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import PointerType, StringImm
-from tvm.ir.expr import Call, TensorLoad
+from tvm.ir.expr import Call
 
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.codegen.c.c_types import pointee, storage_type, value_type
 from nnefc.targets.codegen.c.expressions import FAILED, TEXTS, Block, ExpressionWriter, Memory, pointer_cast
 from nnefc.targets.codegen.c.helpers import PREFIX, UPPER_PREFIX
 from nnefc.targets.codegen.c.names import Names, identifier
+from nnefc.targets.codegen.c.statement_analysis import (
+    BUFFER_DATA,
+    has_effect,
+    kept_in_variables,
+    reads_others,
+    used_variables,
+    written_pointers,
+)
 from nnefc.targets.codegen.c.texts import TEXT_RESULTS, makes_texts
-from nnefc.targets.codegen.cpu.expressions import dtype_of, inside, lanes_of, name_of, operands_of
+from nnefc.targets.codegen.cpu.expressions import dtype_of, lanes_of, name_of
 
 __all__ = [
-    "Area",
+    "KERNEL_PREFIX",
     "Function",
-    "entry_body",
+    "FunctionWriter",
     "function_name",
+    "is_failure",
     "kernel_function",
     "makes_strings",
     "math_function",
     "reports_failures",
 ]
 
-_DATA = "tirx.buffer_data"
-_EITHER = "nnefc_either"  # of the runtime: one address or another
+KERNEL_PREFIX = "nnefc_kernel_"
+"""Begins the symbols of kernels."""
+
 _FAILURES = frozenset({"nnefc_kernel_error", "nnefc_run_failed"})
 _EXTERN = frozenset({"tirx.call_extern", "tirx.call_pure_extern"})
 _NOTE = "nnefc_at_step"
 _JUMPS = {"tirx.break_loop": "break;", "tirx.continue_loop": "continue;"}
-_SCALARS = 128
-"""Maximum elements of an array that becomes variables."""
-
-_KERNEL = re.compile(r"^nnefc_kernel_")
 
 
 @dataclass(frozen=True)
@@ -77,25 +82,10 @@ class Function:
         return "\n".join([f"{self.prototype} {{", *self.lines, "}", ""])
 
 
-@dataclass(frozen=True)
-class Area:
-    """A memory area of which the entry's operands are parts.
-
-    Attributes:
-        name: of a pointer; empty for the constants, which are arrays.
-        dtype: of its elements; uint8 for areas of several tensors.
-        constant: whether nothing writes it.
-    """
-
-    name: str
-    dtype: str
-    constant: bool
-
-
 def function_name(symbol: str) -> str:
     """Return the C name of a kernel: distinct for each symbol, and from helper functions."""
-    name = identifier(_KERNEL.sub("", symbol))
-    whole = name == _KERNEL.sub("", symbol)
+    name = identifier(symbol.removeprefix(KERNEL_PREFIX))
+    whole = name == symbol.removeprefix(KERNEL_PREFIX)
     return f"{PREFIX}kernel_{name}" + ("" if whole else f"_{sha256(symbol.encode()).hexdigest()[:8]}")
 
 
@@ -121,7 +111,7 @@ def _called(func: tirx.PrimFunc) -> set[str]:
     return found
 
 
-def _is_failure(expr: object) -> bool:
+def is_failure(expr: object) -> bool:
     """Return whether an expression is a call that reports a failure or asks for one."""
     return isinstance(expr, Call) and name_of(expr) in _EXTERN and str(expr.args[0].value) in _FAILURES
 
@@ -134,8 +124,8 @@ def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Functi
         shared: the indices of pointers that may overlap others.
     """
     symbol = str(func.attrs["global_symbol"])
-    writer = _FunctionWriter()
-    written = _written(func)
+    writer = FunctionWriter()
+    written = written_pointers(func)
     declared = []
     for position, param in enumerate(func.params):
         name = writer.names.fresh(str(param.name).removesuffix("_data"))
@@ -161,7 +151,7 @@ def kernel_function(func: tirx.PrimFunc, shared: Collection[int] = ()) -> Functi
 def math_function(func: tirx.PrimFunc) -> Function:
     """Return in C a function of one number whose body returns an expression."""
     symbol = str(func.attrs["global_symbol"])
-    writer = _FunctionWriter(returns=True)
+    writer = FunctionWriter(returns=True)
     (param,) = func.params
     writer.variables[param] = writer.names.fresh(str(param.name))
     lines = writer.body(func.body)
@@ -170,28 +160,7 @@ def math_function(func: tirx.PrimFunc) -> Function:
     return Function(symbol, prototype, tuple(lines), frozenset(writer.externs))
 
 
-def entry_body(
-    func: tirx.PrimFunc, areas: Mapping[str, Area], reporting: Collection[str], making: Collection[str] = ()
-) -> Function:
-    """Return the statements of the entry, which call the kernels.
-
-    A constant is written as `@constant OFFSET TYPE@`, which the writer of the file replaces by a part of an array.
-
-    Args:
-        func: the entry.
-        areas: the areas of its parameters, by name.
-        reporting: the symbols of kernels that get the address of a variable for failures.
-        making: the symbols of kernels that get the memory for strings.
-    """
-    writer = _EntryWriter(reporting, making)
-    for param in func.params:
-        writer.areas_of[param] = areas[str(param.name)]
-        writer.variables[param] = areas[str(param.name)].name
-    lines = writer.body(func.body)
-    return Function(str(func.attrs["global_symbol"]), "", tuple(lines), frozenset(writer.externs))
-
-
-class _FunctionWriter(ExpressionWriter):
+class FunctionWriter(ExpressionWriter):
     """Writes the statements of a function."""
 
     def __init__(self, prefix: str = "", returns: bool = False) -> None:
@@ -203,7 +172,7 @@ class _FunctionWriter(ExpressionWriter):
 
     def body(self, stmt: tirx.Stmt) -> list[str]:
         """Returns the lines of a function's body."""
-        self._uses, self._scalars = _used(stmt), _kept_in_variables(stmt)
+        self._uses, self._scalars = used_variables(stmt), kept_in_variables(stmt)
         self._statement(stmt)
         return self.block.lines
 
@@ -300,7 +269,7 @@ class _FunctionWriter(ExpressionWriter):
         if isinstance(var.ty, PointerType):
             self._bind_pointer(var, stmt.value)
             return
-        if not self._uses[var] and not _has_effect(stmt.value):
+        if not self._uses[var] and not has_effect(stmt.value):
             return
         if lanes_of(stmt.value) > 1:
             self.bind_vector(var, stmt.value)
@@ -319,7 +288,7 @@ class _FunctionWriter(ExpressionWriter):
     def _declare(self, stmt: tirx.DeclBuffer) -> None:
         """Declare a buffer in the memory of a pointer."""
         data = stmt.data
-        if isinstance(data, Call) and name_of(data) == _DATA:
+        if isinstance(data, Call) and name_of(data) == BUFFER_DATA:
             data = data.args[0]
         if data not in self.memory:
             return  # nothing reads or writes it
@@ -350,7 +319,7 @@ class _FunctionWriter(ExpressionWriter):
             self._assign(stmt.buffer, self.lane(index, 0), stmt.value)
             return
         values = [self.lane(stmt.value, lane) for lane in range(lanes)]
-        if _reads_others(stmt):
+        if reads_others(stmt):
             variables = []
             for value in values:
                 var = tirx.Var("lane", value.expr_ty())
@@ -409,107 +378,6 @@ class _FunctionWriter(ExpressionWriter):
             self.block.add("return;")
 
 
-class _EntryWriter(_FunctionWriter):
-    """Writes the entry: calls of kernels on parts of areas."""
-
-    failure = FAILED
-
-    def __init__(self, reporting: Collection[str], making: Collection[str]) -> None:
-        super().__init__(prefix=PREFIX)
-        self._making = making
-        self.areas_of: dict[tirx.Var, Area] = {}
-        self._reporting = reporting
-
-    def pointer(self, expr: tirx.Expr) -> tuple[str, str, bool]:
-        target, inner = None, expr
-        if isinstance(expr, Call) and name_of(expr) == "tirx.reinterpret":
-            target, inner = pointee(expr.ty), expr.args[0]
-            while isinstance(inner, Call) and name_of(inner) == "tirx.reinterpret":
-                inner = inner.args[0]
-        if isinstance(inner, Call) and name_of(inner) == "tirx.address_of":
-            load = inner.args[0]
-            if load.source in self.areas_of:
-                area = self.areas_of[load.source]
-                dtype = target or "uint8"
-                return self._address(area, load.indices[0], dtype), dtype, area.constant
-        if _is_either(inner):
-            condition, *values = inner.args[1:]
-            one, other = (self.pointer(tirx.reinterpret(expr.ty, value)) for value in values)
-            return f"({self.text(condition)} ? {one[0]} : {other[0]})", one[1], one[2] or other[2]
-        return super().pointer(expr)
-
-    def _address(self, area: Area, offset: tirx.Expr, dtype: str) -> str:
-        """Returns the address of an offset in bytes into an area, as a pointer to a type."""
-        known, others = _split(offset)
-        moved = " + ".join(self.atom(each) for each in others)
-        if not area.name:
-            if not moved:
-                return f"@constant {known} {dtype}@"
-            return pointer_cast(f"@constant {known} uint8@ + {moved}", "uint8", dtype, constant=True)
-        if not moved and not known:
-            return pointer_cast(area.name, area.dtype, dtype, area.constant)
-        bytes_ = pointer_cast(area.name, area.dtype, "uint8", area.constant)
-        bytes_ = bytes_ if bytes_.isidentifier() else f"({bytes_})"
-        index = " + ".join([*([str(known)] if known else []), *([moved] if moved else [])])
-        return pointer_cast(f"&{bytes_}[{index}]", "uint8", dtype, area.constant)
-
-    def _declare(self, stmt: tirx.DeclBuffer) -> None:
-        if stmt.data in self.areas_of:
-            self.areas_of[stmt.buffer] = self.areas_of[stmt.data]
-            return
-        super()._declare(stmt)
-
-    def _branch(self, stmt: tirx.IfThenElse) -> None:
-        """Skip the code for failures if no kernel reports any."""
-        if self._reporting or not any(map(_is_failure, inside(stmt.condition))):
-            super()._branch(stmt)
-
-    def _store(self, stmt: tirx.BufferStore) -> None:
-        """Store to the parameters for the sizes of outputs; the entry has no other stores."""
-        if stmt.buffer not in self.areas_of:
-            super()._store(stmt)
-            return
-        self.block.add(f"@size {int(stmt.indices[0])}@ = (int32_t){self.atom(stmt.value)};")
-
-    def _call_statement(self, call: Call) -> None:
-        symbol = str(call.args[0].value)
-        if not _KERNEL.match(symbol):
-            super()._call_statement(call)
-            return
-        arguments = [self._argument(arg).text for arg in call.args[1:]]
-        if symbol in self._making:
-            arguments.append(f"&{TEXTS}")
-        if symbol in self._reporting:
-            arguments.append(f"&{FAILED}")
-        self.block.add(f"{function_name(symbol)}({', '.join(arguments)});")
-
-    def _return(self, _stmt: tirx.Return) -> None:
-        if self.block.depth > 1:
-            self.block.add(f"return (int){FAILED};")
-
-
-def _reads_others(store: tirx.BufferStore) -> bool:
-    """Return whether lanes of a vector are computed from elements that other lanes are stored to."""
-
-    def crosses(expr: tirx.Expr, is_shuffled: bool) -> bool:
-        if isinstance(expr, TensorLoad) and expr.source.same_as(store.buffer):
-            return is_shuffled or not tvm_ffi.structural_equal(expr.indices[0], store.indices[0])
-        shuffled = is_shuffled or isinstance(expr, tirx.Shuffle)
-        return any(crosses(part, shuffled) for part in operands_of(expr))
-
-    return crosses(store.value, False)
-
-
-def _split(offset: tirx.Expr) -> tuple[int, list[tirx.Expr]]:
-    """Return the constant part of a sum, and its other terms."""
-    if isinstance(offset, tirx.IntImm):
-        return int(offset), []
-    if isinstance(offset, tirx.Add):
-        (left, terms), (right, others) = _split(offset.a), _split(offset.b)
-        return left + right, [*terms, *others]
-    return 0, [offset]
-
-
 def _comment(text: StringImm) -> str:
     """Return a text without characters that would end a comment."""
     made = "".join(letter if letter.isascii() and letter.isprintable() else "_" for letter in str(text.value))
@@ -519,147 +387,3 @@ def _comment(text: StringImm) -> str:
 def _uses(name: str, lines: Collection[str]) -> bool:
     word = re.compile(rf"\b{name}\b")
     return any(word.search(line) for line in lines)
-
-
-def _has_effect(value: tirx.Expr) -> bool:
-    """Return whether evaluating an expression has side effects."""
-    return any(isinstance(part, Call) and name_of(part) == "tirx.call_extern" for part in inside(value))
-
-
-def _expressions(stmt: tirx.Stmt) -> Iterator[tirx.Expr]:
-    """Yield the expressions of statements and their subexpressions."""
-    for part in _ordered(stmt):
-        yield from _expressions_of(part)
-
-
-def _expressions_of(part: tirx.Stmt) -> Iterator[tirx.Expr]:
-    """Yield the expressions of a statement and their subexpressions, without those of inner statements."""
-    match part:
-        case tirx.For():
-            yield from (*inside(part.min), *inside(part.extent))
-        case tirx.While() | tirx.IfThenElse():
-            yield from inside(part.condition)
-        case tirx.Bind() | tirx.Evaluate():
-            yield from inside(part.value)
-        case tirx.Return() if part.value is not None:
-            yield from inside(part.value)
-        case tirx.DeclBuffer():
-            yield from inside(part.data)
-        case tirx.BufferStore():
-            yield from (*inside(part.value), *inside(part.indices[0]))
-
-
-def _used(stmt: tirx.Stmt) -> Counter[tirx.Var]:
-    """Count the uses of variables, pointers and buffers by code that is used itself or has side effects."""
-    found: Counter[tirx.Var] = Counter()
-    for part in reversed(list(_ordered(stmt))):  # what is bound comes before where it is used
-        match part:
-            case tirx.Bind() if not found[part.var] and not _has_effect(part.value):
-                continue
-            case tirx.DeclBuffer() if not found[part.buffer]:
-                continue
-            case tirx.BufferStore():
-                found[part.buffer] += 1
-        for expr in _expressions_of(part):
-            if isinstance(expr, tirx.Var):
-                found[expr] += 1
-            elif isinstance(expr, TensorLoad):
-                found[expr.source] += 1
-    return found
-
-
-def _kept_in_variables(stmt: tirx.Stmt) -> set[tirx.Var]:
-    """Return the small arrays that are accessed at constant indices only, and whose address is not taken."""
-    found: dict[tirx.Var, bool] = {}
-    for part in _ordered(stmt):
-        if isinstance(part, tirx.AllocBuffer):
-            sizes = [extent for extent in part.buffer.shape if isinstance(extent, tirx.IntImm)]
-            small = len(sizes) == len(part.buffer.shape) and _product(sizes) <= _SCALARS
-            found[part.buffer] = found.get(part.buffer, True) and small
-
-    def refuse(buffer: tirx.Var) -> None:
-        if buffer in found:
-            found[buffer] = False
-
-    for part in _ordered(stmt):
-        if isinstance(part, tirx.BufferStore) and not _is_constant(part.indices[0]):
-            refuse(part.buffer)
-    for expr in _expressions(stmt):
-        if isinstance(expr, TensorLoad) and not _is_constant(expr.indices[0]):
-            refuse(expr.source)
-        elif isinstance(expr, tirx.Var):
-            refuse(expr)
-        elif isinstance(expr, Call) and name_of(expr) == "tirx.address_of":
-            refuse(expr.args[0].source)
-        elif isinstance(expr, Call) and name_of(expr) == _DATA:
-            refuse(expr.args[0])
-    return {buffer for buffer, kept in found.items() if kept}
-
-
-def _product(sizes: Collection[tirx.IntImm]) -> int:
-    made = 1
-    for size in sizes:
-        made *= int(size)
-    return made
-
-
-def _is_constant(index: tirx.Expr) -> bool:
-    if isinstance(index, tirx.Ramp):
-        return isinstance(index.base, tirx.IntImm) and isinstance(index.stride, tirx.IntImm)
-    return isinstance(index, tirx.IntImm)
-
-
-def _written(func: tirx.PrimFunc) -> set[tirx.Var]:
-    """Return a function's pointer parameters through which it writes."""
-    roots: dict[tirx.Var, set[tirx.Var]] = {param: {param} for param in func.params}
-    found: set[tirx.Var] = set()
-
-    def roots_of(address: object) -> set[tirx.Var]:
-        return set().union(*(roots.get(base, set()) for base in _bases(address)))
-
-    for part in _ordered(func.body):
-        match part:
-            case tirx.Bind() if isinstance(part.var.ty, PointerType):
-                roots[part.var] = roots_of(part.value)
-            case tirx.DeclBuffer():
-                roots[part.buffer] = roots_of(part.data)
-            case tirx.BufferStore():
-                found |= roots.get(part.buffer, set())
-            case tirx.Evaluate() if isinstance(part.value, Call) and name_of(part.value) == "tirx.call_extern":
-                symbol, *args = part.value.args
-                written = TEXT_RESULTS.get(str(symbol.value), range(len(args)))
-                found = found.union(*(roots_of(args[position]) for position in written))
-    return found
-
-
-def _is_either(expr: object) -> TypeGuard[Call]:
-    """Return whether an expression selects one of two addresses."""
-    return isinstance(expr, Call) and name_of(expr) == "tirx.call_extern" and str(expr.args[0].value) == _EITHER
-
-
-def _bases(expr: object) -> Iterator[tirx.Var]:
-    """Yield the pointers or buffers that an address may point into."""
-    if _is_either(expr):
-        for value in expr.args[2:]:
-            yield from _bases(value)
-    elif isinstance(expr, Call) and name_of(expr) in ("tirx.reinterpret", "tirx.address_of", _DATA) and expr.args:
-        yield from _bases(expr.args[0])
-    elif isinstance(expr, TensorLoad):
-        yield from _bases(expr.source)
-    elif isinstance(expr, tirx.Var):
-        yield expr
-
-
-def _ordered(stmt: tirx.Stmt) -> Iterator[tirx.Stmt]:
-    """Yield a statement and its inner statements, in the order in which they are written."""
-    yield stmt
-    match stmt:
-        case tirx.SeqStmt():
-            for part in stmt.seq:
-                yield from _ordered(part)
-        case tirx.For() | tirx.While() | tirx.AttrStmt():
-            yield from _ordered(stmt.body)
-        case tirx.IfThenElse():
-            yield from _ordered(stmt.then_case)
-            if stmt.else_case is not None:
-                yield from _ordered(stmt.else_case)

@@ -3,7 +3,7 @@
     nnefc compile model.onnx --target x86-64 --multi -o model.so
 
 makes a library with a program for each of them, which read the same constants. It runs the last one whose instructions
-the processor has: see `runtime/levels/levels.c`.
+the processor has: see `targets/runtime/levels/`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from nnefc.frontends.onnx import load as load_onnx
 from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Network
 from nnefc.operators.math.reduction import ArgMinMax
-from nnefc.operators.tensor.shape import Split
+from nnefc.operators.tensor.concatenation import Split
 from nnefc.support.diagnostics import CompileError, ModelWarning
 
 BOOL = onnx.TensorProto.BOOL

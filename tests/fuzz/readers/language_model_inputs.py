@@ -13,6 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from binary_values import changed_bytes
 from file_parts import joined, parts_of, written
 from gguf import GGMLQuantizationType, GGUFWriter
 from json_values import changed_document
@@ -26,7 +27,7 @@ __all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
 
 INSTRUMENTED = ["nnefc.frontends.gguf", "nnefc.frontends.huggingface", "nnefc.frontends.decoder"]
 SIZE, INNER, WORDS = 32, 64, 8
-_NUMBERS = (0, 1, 2, 3, 31, 32, 255, 256, 1 << 16, (1 << 31) - 1, 1 << 32, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
+_HEAD = 3200  # bytes at the beginning of a file, before the elements of its tensors
 
 
 def container(content: bytes, folder: Path) -> None:
@@ -173,7 +174,7 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
     """A neighbour of an input, of the same kind: a value of a document, a number, a byte, or a piece is another one."""
     if data[:1] == b"H" and random.random() < 0.6:
         return data[:1] + _changed_documents(data[1:], random)
-    return data[:1] + _changed_bytes(data[1:], random)
+    return data[:1] + changed_bytes(data[1:], random, _HEAD)
 
 
 def _changed_documents(content: bytes, random: Random) -> bytes:
@@ -186,23 +187,6 @@ def _changed_documents(content: bytes, random: Random) -> bytes:
     try:
         changed = changed_document(whole[before:after], random)
     except (ValueError, RecursionError):
-        return _changed_bytes(content, random)
+        return changed_bytes(content, random, _HEAD)
     head = struct.pack("<Q", len(changed)) if before else b""
     return joined(parts | {name: head + changed + whole[after:]}, FILES)
-
-
-def _changed_bytes(content: bytes, random: Random) -> bytes:
-    made = bytearray(content)
-    head = min(len(made) - 8, 3200)  # behind it are elements
-    for _ in range(random.randint(1, 3)):
-        at = random.randrange(max(1, head))
-        match random.randrange(4):
-            case 0:
-                made[at : at + 8] = struct.pack("<Q", random.choice(_NUMBERS))
-            case 1:
-                made[at : at + 4] = struct.pack("<I", random.choice(_NUMBERS) & 0xFFFFFFFF)
-            case 2 if made:
-                made[at] = random.randrange(256)
-            case _:
-                del made[at : at + random.randrange(9)]
-    return bytes(made)

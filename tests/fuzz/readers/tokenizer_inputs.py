@@ -6,13 +6,13 @@ Inputs go down to the bytes that a library has of a vocabulary and of a chat tem
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from binary_values import changed_bytes
 from file_parts import joined, parts_of, written
 from gguf import GGUFWriter
 from json_values import changed_document
@@ -28,7 +28,6 @@ __all__ = ["INSTRUMENTED", "TARGETS", "mutate", "seeds"]
 
 INSTRUMENTED = ["nnefc.tokenizer", "nnefc.frontends.gguf"]
 STYLES = Path(__file__).resolve().parents[2] / "tokenizer" / "chat_styles"
-_NUMBERS = (0, 1, 2, 31, 255, 256, 1 << 16, (1 << 31) - 1, 1 << 32, (1 << 63) - 1, (1 << 64) - 1)
 _WORDS = (
     "{{", "}}", "{%", "%}", "for", "in", "if", "endif", "endfor", "set", "=", "macro", "endmacro", "(", ")", "|", "is",
     "loop.index", "messages", "namespace(", "not", "+", "~", "[", "]", "1" * 5000, "'", '"', ".", ":", "break", "else",
@@ -199,7 +198,7 @@ def mutate(data: bytes, random: Random, corpus: list[bytes]) -> bytes:
             other = random.choice([each for each in corpus if each[:1] == b"C"] or [data])
             content = _changed_template(content, other[1:], random)
         case _:
-            content = _changed_bytes(content, random)
+            content = changed_bytes(content, random)
     return data[:1] + content
 
 
@@ -210,7 +209,7 @@ def _changed_documents(content: bytes, random: Random) -> bytes:
     try:
         changed = changed_document(parts[name], random)
     except ValueError:
-        return _changed_bytes(content, random)
+        return changed_bytes(content, random)
     return joined(parts | {name: changed}, TOKENIZER_FILES)
 
 
@@ -224,20 +223,3 @@ def _changed_template(content: bytes, other: bytes, random: Random) -> bytes:
             piece = other[begin : begin + random.randrange(60)]
         content = content[:at] + piece + content[at + random.randrange(8) :]
     return content
-
-
-def _changed_bytes(content: bytes, random: Random) -> bytes:
-    """Other numbers or bytes."""
-    made = bytearray(content)
-    for _ in range(random.randint(1, 3)):
-        at = random.randrange(max(1, len(made)))
-        match random.randrange(4):
-            case 0:
-                made[at : at + 8] = struct.pack("<Q", random.choice(_NUMBERS))
-            case 1:
-                made[at : at + 4] = struct.pack("<I", random.choice(_NUMBERS) & 0xFFFFFFFF)
-            case 2 if made:
-                made[at] = random.randrange(256)
-            case _:
-                del made[at : at + random.randrange(9)]
-    return bytes(made)

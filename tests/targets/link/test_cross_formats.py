@@ -20,8 +20,9 @@ import nnefc
 from nnefc.driver.artifact import Artifact
 from nnefc.loader.exports import missing_export
 from nnefc.support.diagnostics import CompileError
-from nnefc.targets.description.library import LibraryDescription, public_symbols
+from nnefc.targets.description.library import LibraryDescription
 from nnefc.targets.description.library_file import file_kind, read_metadata
+from nnefc.targets.description.library_functions import public_symbols
 from nnefc.targets.link.android import android_functions
 from nnefc.targets.link.elf_file import DYNAMIC, ElfFile
 

@@ -15,7 +15,8 @@ from runtime_samples import CONSTANTS, SAMPLE, WEIGHTS, ZIG_CC, ZIG_CPP, ZIG_TAR
 
 from nnefc.loader import LoadError, load
 from nnefc.support.diagnostics import CompileError
-from nnefc.targets.description.library import LibraryDescription, TensorDescription, public_symbols
+from nnefc.targets.description.library import LibraryDescription, TensorDescription
+from nnefc.targets.description.library_functions import public_symbols
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.outputs import write_network
 from nnefc.targets.link.zig import zig

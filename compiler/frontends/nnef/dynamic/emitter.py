@@ -26,9 +26,9 @@ from nnefc.ir.constant_evaluation import Budget
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Where, apply
+from nnefc.operators.tensor.concatenation import Stack
 from nnefc.operators.tensor.creation import SizeValues
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
-from nnefc.operators.tensor.shape import Stack
 from nnefc.support.diagnostics import CompileError, Location
 from nnefc.symbolic.arrays import Array, of_elements
 from nnefc.symbolic.dims import Dimension, DynamicSize, Size, is_known

@@ -13,20 +13,10 @@ from nnefc.frontends.nnef.operations.sliding import BORDERS
 from nnefc.frontends.nnef.values import MAX_RESULTS
 from nnefc.operators.base import Operator
 from nnefc.operators.math.casting import Cast
+from nnefc.operators.tensor.concatenation import Concat, Split, Stack, Unstack
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import (
-    Concat,
-    Reshape,
-    Slice,
-    Split,
-    Squeeze,
-    Stack,
-    Tile,
-    Transpose,
-    Unsqueeze,
-    Unstack,
-)
+from nnefc.operators.tensor.shape import Reshape, Slice, Squeeze, Tile, Transpose, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

@@ -18,7 +18,8 @@ from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.nn.attention import Attention
 from nnefc.operators.nn.cached_attention import WriteToCache
-from nnefc.operators.tensor.shape import Concat, Expand, Slice, Squeeze, Unsqueeze
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Expand, Slice, Squeeze, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import bounds, is_known
 

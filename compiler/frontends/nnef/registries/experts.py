@@ -14,7 +14,8 @@ from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.experts import ChosenExperts, ExpertLayer, MixtureOfExperts
-from nnefc.operators.tensor.shape import Concat, Transpose
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Transpose
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

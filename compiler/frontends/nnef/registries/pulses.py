@@ -14,9 +14,10 @@ from nnefc.frontends.nnef.values import Arguments
 from nnefc.operators.base import Operand, dtype_of, numpy_dtype, rank_of, shape_of
 from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.math.reduction import Cumulative
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.creation import Arange
 from nnefc.operators.tensor.indexing import Gather
-from nnefc.operators.tensor.shape import Concat, Slice
+from nnefc.operators.tensor.shape import Slice
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known
 

@@ -22,7 +22,8 @@ from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.activation import Silu
 from nnefc.operators.nn.convolution import Convolution
 from nnefc.operators.nn.window import Window
-from nnefc.operators.tensor.shape import Concat, RepeatElements, Slice, Squeeze, Transpose, Unsqueeze
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import RepeatElements, Slice, Squeeze, Transpose, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

@@ -11,7 +11,8 @@ from nnefc.operators.base import Operand, rank_of, shape_of
 from nnefc.operators.math.elementwise import apply
 from nnefc.operators.math.reduction import Cumulative
 from nnefc.operators.math.signal import FourierTransform, ShortTimeFourierTransform
-from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Reshape, Slice, Transpose
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

@@ -18,7 +18,8 @@ from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.math.reduction import ArgMinMax
 from nnefc.operators.nn.activation import Softmax
 from nnefc.operators.nn.pooling import ArgMaxPool
-from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Tile, Transpose
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Reshape, Slice, Tile, Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, bounds, ceil_div, greatest, is_known, minimum
 

@@ -13,7 +13,8 @@ from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.nn.activation import Softmax
 from nnefc.operators.nn.attention import Attention
-from nnefc.operators.tensor.shape import Concat, Slice, Squeeze, Unsqueeze
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Slice, Squeeze, Unsqueeze
 
 __all__: list[str] = []
 

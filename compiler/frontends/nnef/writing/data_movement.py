@@ -10,22 +10,19 @@ import numpy as np
 from nnefc.frontends.nnef.operations.sliding import BORDERS
 from nnefc.frontends.nnef.writing.document import Document, Unsayable
 from nnefc.frontends.nnef.writing.rules import reshaped, says, shape_of, transposed
+from nnefc.operators.tensor.concatenation import Concat, Split, Stack, Unstack
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import (
-    Concat,
     Expand,
     RepeatElements,
     Reshape,
     Roll,
     Slice,
-    Split,
     Squeeze,
-    Stack,
     Tile,
     Transpose,
     Unsqueeze,
-    Unstack,
 )
 from nnefc.symbolic.dims import is_known
 

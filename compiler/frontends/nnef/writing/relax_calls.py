@@ -24,9 +24,10 @@ from nnefc.operators.nn.activation import Gelu, LeakyRelu, Relu, Silu, Softmax
 from nnefc.operators.nn.convolution import Convolution, TransposedConvolution
 from nnefc.operators.nn.pooling import AveragePool, MaxPool, keeps_nan
 from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.concatenation import Concat, Split
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import Concat, Expand, RepeatElements, Reshape, Slice, Split, Tile, Transpose
+from nnefc.operators.tensor.shape import Expand, RepeatElements, Reshape, Slice, Tile, Transpose
 from nnefc.symbolic.dims import dimensions
 
 __all__ = ["operator_of"]

@@ -37,11 +37,12 @@ from nnefc.operators.math.matrix import Triangle
 from nnefc.operators.math.reduction import ArgMinMax, Product
 from nnefc.operators.nn.activation import Elu, Gelu, Silu, Softmax
 from nnefc.operators.nn.convolution import TransposedConvolution
+from nnefc.operators.tensor.concatenation import Split
 from nnefc.operators.tensor.creation import Arange
 from nnefc.operators.tensor.indexing import Gather, GatherElements, GatherND, OneHot
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.scatter import ScatterElements, ScatterND
-from nnefc.operators.tensor.shape import Expand, Slice, Split
+from nnefc.operators.tensor.shape import Expand, Slice
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.symbolic.dims import is_known
 

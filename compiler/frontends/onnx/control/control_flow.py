@@ -19,7 +19,8 @@ from nnefc.frontends.onnx.control.loops import EndlessLoop, Repetition, repeat
 from nnefc.frontends.onnx.operator import AnyValue, Context, Node, Subgraph, Value, operator
 from nnefc.frontends.onnx.operators.tensors import settled
 from nnefc.frontends.onnx.values import Array
-from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose, Unsqueeze
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Reshape, Slice, Transpose, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, greatest, is_known
 from nnefc.symbolic.unification import unify_shapes

@@ -6,8 +6,9 @@ import math
 
 from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.values import Stacked, TensorSequence, Value
+from nnefc.operators.tensor.concatenation import Concat, Stack
 from nnefc.operators.tensor.indexing import Gather
-from nnefc.operators.tensor.shape import Concat, Reshape, Stack, Transpose, Unsqueeze
+from nnefc.operators.tensor.shape import Reshape, Transpose, Unsqueeze
 from nnefc.operators.tensor.tensor_sequences import Erase, Insert
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known

@@ -18,7 +18,7 @@ from nnefc.operators.nn.attention import (
     SplitHeads,
     Stage,
 )
-from nnefc.operators.tensor.shape import Concat
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.unification import unify_dims, unify_shapes
 

@@ -32,8 +32,9 @@ from nnefc.operators.nn.recurrent import (
     RecurrentWeights,
     Rnn,
 )
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.creation import Full
-from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
+from nnefc.operators.tensor.shape import Reshape, Slice, Transpose
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, may_exceed
 from nnefc.symbolic.unification import unify_shapes

@@ -21,7 +21,8 @@ from nnefc.frontends.onnx.operators.tensors import (
     shape_of,
 )
 from nnefc.frontends.onnx.values import Optional, Stacked
-from nnefc.operators.tensor.shape import Concat, Split, Squeeze, Stack
+from nnefc.operators.tensor.concatenation import Concat, Split, Stack
+from nnefc.operators.tensor.shape import Squeeze
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import is_known
 from nnefc.symbolic.unification import unify_dims

@@ -38,24 +38,13 @@ from nnefc.frontends.onnx.operators.tensors import (
 from nnefc.frontends.onnx.values import SparseTensor, dtype_name, numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, broadcast_shapes
+from nnefc.operators.tensor.channel_shuffles import DepthToSpace, SpaceToDepth
+from nnefc.operators.tensor.concatenation import Concat, Split
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
 from nnefc.operators.tensor.data_dependent_shapes import squeeze_sizes, unsqueeze_sizes
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, expanded_size, range_length, requested_size
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import (
-    Concat,
-    DepthToSpace,
-    Expand,
-    ExpandInRun,
-    Reshape,
-    Slice,
-    SpaceToDepth,
-    Split,
-    Squeeze,
-    Tile,
-    Transpose,
-    Unsqueeze,
-)
+from nnefc.operators.tensor.shape import Expand, ExpandInRun, Reshape, Slice, Squeeze, Tile, Transpose, Unsqueeze
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import (
     Dimension,

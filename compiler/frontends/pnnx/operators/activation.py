@@ -10,7 +10,7 @@ from nnefc.frontends.pnnx.operators.elementwise import apply
 from nnefc.operators.base import Operator
 from nnefc.operators.math.elementwise import Clip
 from nnefc.operators.nn import activation
-from nnefc.operators.tensor.shape import Split
+from nnefc.operators.tensor.concatenation import Split
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

@@ -11,7 +11,8 @@ from nnefc.frontends.pnnx.lowering import Array, Lowering, Shape, Tensor, dtype_
 from nnefc.frontends.pnnx.operators.declaration import Result, Weights, operator
 from nnefc.operators.nn import recurrent
 from nnefc.operators.nn.recurrent import Activation, Cell, Gru, Lstm, Recurrence, Rnn
-from nnefc.operators.tensor.shape import Concat, Slice, Transpose
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Slice, Transpose
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

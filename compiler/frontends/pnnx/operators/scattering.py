@@ -23,9 +23,10 @@ from nnefc.frontends.pnnx.operators.indexing import Part, parts_of
 from nnefc.operators.base import numpy_dtype
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Elementwise, Where
+from nnefc.operators.tensor.concatenation import Concat, Stack
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.scatter import ScatterElements, ScatterND
-from nnefc.operators.tensor.shape import Concat, Expand, Reshape, Slice, Stack, Transpose, Unsqueeze
+from nnefc.operators.tensor.shape import Expand, Reshape, Slice, Transpose, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

@@ -11,23 +11,18 @@ from nnefc.frontends.pnnx.lowering import MAX_LIST_ELEMENTS, Lowering, Shape, Te
 from nnefc.frontends.pnnx.operators.declaration import Ints, Result, Tensors, axis_of, need_rank, operator
 from nnefc.frontends.pnnx.promotion import promote
 from nnefc.operators.math.casting import Cast
+from nnefc.operators.tensor.channel_shuffles import ChannelShuffle, DepthToSpace, SpaceToDepth
+from nnefc.operators.tensor.concatenation import Concat, Split, Stack, Unstack
 from nnefc.operators.tensor.shape import (
-    ChannelShuffle,
-    Concat,
-    DepthToSpace,
     Expand,
     RepeatElements,
     Reshape,
     Roll,
     Slice,
-    SpaceToDepth,
-    Split,
     Squeeze,
-    Stack,
     Tile,
     Transpose,
     Unsqueeze,
-    Unstack,
 )
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import greatest

@@ -15,23 +15,11 @@ from nnefc.operators.base import Array, rank_of, shape_of
 from nnefc.operators.math.elementwise import broadcast_shapes
 from nnefc.operators.nn.fixed_point import IntegerTable, table_of
 from nnefc.operators.nn.quantization import RANGES
+from nnefc.operators.tensor.channel_shuffles import DepthToSpace, SpaceToDepth
+from nnefc.operators.tensor.concatenation import Concat, Split, Stack, Unstack
 from nnefc.operators.tensor.creation import Arange, Full
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import (
-    Concat,
-    DepthToSpace,
-    Expand,
-    Reshape,
-    Slice,
-    SpaceToDepth,
-    Split,
-    Squeeze,
-    Stack,
-    Tile,
-    Transpose,
-    Unsqueeze,
-    Unstack,
-)
+from nnefc.operators.tensor.shape import Expand, Reshape, Slice, Squeeze, Tile, Transpose, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known
 

@@ -10,9 +10,10 @@ from nnefc.operators.base import Array, rank_of, shape_of
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.nn.quantization import Dequantization
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import Concat, RepeatElements, Reshape, Slice, Transpose
+from nnefc.operators.tensor.shape import RepeatElements, Reshape, Slice, Transpose
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.operators.vision.soft_suppression import SoftSuppression
 from nnefc.operators.vision.suppression import PaddedSuppression

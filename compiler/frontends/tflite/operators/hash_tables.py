@@ -10,8 +10,8 @@ from nnefc.frontends.tflite.hash_tables import HashTable
 from nnefc.frontends.tflite.lowering import Lowering, Node, Result, Value, operator
 from nnefc.operators.dtypes import dtype_name
 from nnefc.operators.ml.lookup import Positions
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.indexing import Gather
-from nnefc.operators.tensor.shape import Concat
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

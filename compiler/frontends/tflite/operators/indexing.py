@@ -12,11 +12,12 @@ from nnefc.operators.math.casting import BitCast, Cast
 from nnefc.operators.math.elementwise import Where, apply
 from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.quantization import Dequantization
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.creation import Full
 from nnefc.operators.tensor.data_dependent_selection import NonZero, Unique
 from nnefc.operators.tensor.indexing import Gather, GatherND, OneHot, ReverseSequence
 from nnefc.operators.tensor.scatter import ScatterND
-from nnefc.operators.tensor.shape import Concat, Expand, Reshape, Slice, Transpose, Unsqueeze
+from nnefc.operators.tensor.shape import Expand, Reshape, Slice, Transpose, Unsqueeze
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, is_known

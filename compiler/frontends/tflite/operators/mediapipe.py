@@ -22,8 +22,9 @@ from nnefc.operators.math.reduction import Maximum, Minimum
 from nnefc.operators.nn.pooling import ArgMaxPool, MaxPool
 from nnefc.operators.nn.unpooling import MaxUnpool
 from nnefc.operators.nn.window import Window, same_padding
+from nnefc.operators.tensor.concatenation import Concat, Stack
 from nnefc.operators.tensor.indexing import Gather
-from nnefc.operators.tensor.shape import Concat, Expand, Slice, Stack
+from nnefc.operators.tensor.shape import Expand, Slice
 from nnefc.operators.vision.detection import PositionSample
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import ceil_div, is_known

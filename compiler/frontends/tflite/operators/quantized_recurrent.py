@@ -18,7 +18,8 @@ from nnefc.operators.nn.fixed_point_gates import MAX_INTEGER_BITS
 from nnefc.operators.nn.fixed_point_normalization import GateNormalization
 from nnefc.operators.nn.integer_recurrent import Factored, IntegerGate, IntegerLstm, IntegerProjection
 from nnefc.operators.nn.quantization import IntegerProduct
-from nnefc.operators.tensor.shape import Concat, Reshape, Slice
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Reshape, Slice
 from nnefc.support.diagnostics import CompileError
 
 __all__ = ["lower_integer_lstm", "lower_integer_svdf"]

@@ -17,7 +17,8 @@ from nnefc.operators.math.reduction import Sum
 from nnefc.operators.nn.dynamic_quantization import RowQuantization
 from nnefc.operators.nn.quantization import Dequantization, QuantizedTensor, quantized_product
 from nnefc.operators.nn.recurrent import Activation, Lstm, Recurrence, RecurrentWeights, Rnn
-from nnefc.operators.tensor.shape import Concat, Reshape, Slice, Transpose
+from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.shape import Reshape, Slice, Transpose
 from nnefc.support.diagnostics import CompileError
 
 __all__: list[str] = []

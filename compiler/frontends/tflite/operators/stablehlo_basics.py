@@ -22,8 +22,9 @@ from nnefc.operators.math.elementwise import Clip, Elementwise, Where, apply
 from nnefc.operators.math.reduction import AllTrue, AnyTrue, Maximum, Minimum, Product, Sum
 from nnefc.operators.nn.convolution import Convolution
 from nnefc.operators.nn.window import Window
+from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.indexing import GatherElements, GatherND
-from nnefc.operators.tensor.shape import Concat, Expand, Reshape, Slice, Transpose
+from nnefc.operators.tensor.shape import Expand, Reshape, Slice, Transpose
 from nnefc.operators.tensor.sorting import TopK
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known

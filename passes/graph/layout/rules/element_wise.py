@@ -102,8 +102,8 @@ def _division(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
 
 
 def _leader(layouts: LayoutRewriter, call: relax.Call) -> relax.Expr | None:
-    """Returns the blocked operand whose layout the others and the result take: one with most channels, preferably
-    without channels of other tensors.
+    """Returns the blocked operand whose layout the others and the result take: the one with the largest number of
+    channels, preferably without channels of other tensors.
     """
     found = [(arg, layout) for arg in call.args if (layout := layouts.layout_of(arg)) is not None]
     return min(found, key=lambda pair: (-pair[1].channels, not pair[1].is_whole))[0] if found else None

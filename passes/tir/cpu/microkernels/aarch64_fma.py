@@ -63,7 +63,7 @@ def code_of(
     together: int = 2,
     core: InOrder | None = None,
 ) -> LoopCode | None:
-    """Returns the loop of these steps, the right elements of which begin at 0; None where registers or addresses do not
+    """Returns the loop of these steps, whose right elements begin at 0; None where registers or addresses do not
     suffice.
 
     Args:
@@ -114,7 +114,7 @@ def code_of(
 
 
 def _orders(steps: Sequence[Accumulation]) -> Iterator[list[Accumulation]]:
-    """Orders that the products may be made in: term after term, or all terms of a few rows first."""
+    """Returns the orders in which the products can be computed: term after term, or all terms of a few rows first."""
     yield list(steps)
     first: dict[int, int] = {}
     number: dict[int, int] = {}
@@ -154,7 +154,7 @@ class _Registers:
         return self.position.get(vector)
 
     def take(self, loaded: Mapping[int, Loaded]) -> None:
-        """Registers get new contents."""
+        """Assigns new contents to registers."""
         for number, vector in loaded.items():
             if number in self.holds:
                 del self.position[self.holds[number]]
@@ -169,7 +169,7 @@ class _Registers:
         return idle[::-1] if vector.pointer >= self.in_low > 0 else idle
 
     def last_needed(self, vector: Loaded, kept: set[Loaded]) -> int | None:
-        """Returns the register for a vector whose content is needed last."""
+        """Returns the register, usable for this vector, whose content is needed last."""
         others = [n for n in self._fit(vector) if n in self.holds and self.holds[n] not in kept]
         return max(others, key=lambda n: self.uses[self.holds[n]][-1], default=None)
 
@@ -182,7 +182,7 @@ def _lines(
     registers: _Registers,
     ways: tuple[int, int] | Way,
 ) -> list[Line] | None:
-    """Products, and loads, each where what it loads is needed first, or placed in some way.
+    """Returns products and loads in order, each load before its first use or placed by a strategy.
 
     Args:
         sums: the register of each product's sum.
@@ -221,7 +221,7 @@ def _lines(
 
 
 def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loaded], maximum: int) -> bool:
-    """Loads a vector, with those after it that are needed too as far as there is room."""
+    """Loads a vector, together with the following ones that are needed too, as far as registers are free."""
     idle = registers.without_use(vector)
     following = [vector]
     while vector.size == QUAD_BYTES and len(following) < maximum:
@@ -245,14 +245,16 @@ def _load(vector: Loaded, registers: _Registers, made: list[Line], kept: set[Loa
 
 
 def _in_a_row(idle: Sequence[int]) -> list[int]:
-    """Registers that follow each other, as many as one instruction loads at most; none if there are none."""
+    """Returns consecutive registers, as many as one instruction loads at most; none if there are none."""
     free = sorted(idle)
     runs = (free[n : n + MAX_LOADED] for n in range(len(free) - MAX_LOADED + 1))
     return next((run for run in runs if run[-1] - run[0] == MAX_LOADED - 1), [])
 
 
 def _load_next(upcoming: Upcoming, product: int, registers: _Registers, made: list[Line], way: Way) -> int:
-    """Loads what is needed next and in no register, if there is room for it; returns the number of vectors."""
+    """Loads the next vector that is needed and in no register, if there is room; returns the number of vectors
+    loaded.
+    """
     soon = upcoming.after(registers.position, product)
     if not soon:
         return 0

@@ -2,8 +2,7 @@
 
 Those of SVE multiply each 128 bits of a vector by a lane of the same 128 bits of the other. Older processors multiply
 bytes to numbers of 16 bits alone, from which several instructions make a sum: see `aarch64_smull.py`; so do those of
-32-bit
-Arm: see `arm32_smlad.py`.
+32-bit Arm: see `arm32_smlad.py`.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ QUAD_BYTES = 16
 """Bytes of a NEON vector, and of the segments within which SVE instructions index lanes."""
 
 FAR_PAIR = 1008
-"""Bytes from a pointer, at most, of a load of two vectors."""
+"""The largest offset, in bytes, of a load of two vectors."""
 
 FAR_QUAD, FAR_VECTOR = 112, 255
-"""The same of SVE: bytes of a load into each 128 bits; of a vector, vectors."""
+"""The largest offsets of SVE: in bytes, of a load into each 128 bits; in vectors, of a vector."""
 
 _LOW = 16  # registers of which an element of 16 bits can be a factor
 _LOW_OF_SVE = 8  # the same of all elements
@@ -75,7 +74,7 @@ class MultiplyAdd:
 
     @property
     def lanes(self) -> int:
-        """Elements of a vector."""
+        """The number of elements of a vector."""
         return self.size // self.element
 
     @property
@@ -85,7 +84,7 @@ class MultiplyAdd:
 
     @property
     def quad(self) -> int:
-        """Elements that one load puts into the lanes of 128 bits."""
+        """The number of elements that one load puts into the lanes of 128 bits."""
         return QUAD_BYTES // self.element
 
     @property
@@ -95,7 +94,7 @@ class MultiplyAdd:
 
     @property
     def far(self) -> tuple[int, int]:
-        """Bytes from a pointer to left elements, and to right ones, that loads reach."""
+        """The offsets, in bytes, that loads of left and of right elements reach."""
         return (FAR_QUAD + QUAD_BYTES, FAR_VECTOR * self.size) if self.scale else (FAR_PAIR, FAR_PAIR)
 
 
@@ -137,6 +136,6 @@ def product_of(kind: str, scale: int = 0) -> MultiplyAdd | None:
 
 
 def is_long(kind: str) -> bool:
-    """Whether products of a kind are made of several instructions, through numbers of 16 bits."""
+    """Whether products of a kind are computed by several instructions, through 16-bit numbers."""
     found = _NEON.get(kind)
     return found is not None and bool(found.long)

@@ -63,7 +63,7 @@ class Accumulation:
 
 @dataclass(frozen=True)
 class LoopCode:
-    """A loop.
+    """A loop as a function in LLVM IR.
 
     Attributes:
         name: of the function that has it.
@@ -85,7 +85,7 @@ class LoopCode:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The contents of a register: so many bytes, from an offset of what a pointer points to."""
+    """The contents of a register: bytes at an offset from a pointer."""
 
     pointer: int
     position: int
@@ -168,7 +168,7 @@ def terms_of(steps: Sequence[Accumulation]) -> Iterator[list[Accumulation]]:
 
 
 def pointers_of(elements: Iterable[int], product: MultiplyAdd, side: int) -> list[list[int]]:
-    """Left elements, or right ones, those together that are near enough for one pointer."""
+    """Groups left or right elements that are near enough for one pointer."""
     groups: list[list[int]] = []
     whole, far = (product.quad if side == 0 else product.lanes), product.far[side]
     size = whole * product.element
@@ -183,7 +183,7 @@ def pointers_of(elements: Iterable[int], product: MultiplyAdd, side: int) -> lis
 
 
 def _runs(elements: Iterable[int], maximum: int | None = None) -> list[list[int]]:
-    """Elements that follow each other; at most so many, if that is given."""
+    """Groups consecutive elements; at most the given number in each group."""
     runs: list[list[int]] = []
     for element in elements:
         if runs and element == runs[-1][-1] + 1 and (maximum is None or len(runs[-1]) < maximum):
@@ -194,7 +194,7 @@ def _runs(elements: Iterable[int], maximum: int | None = None) -> list[list[int]
 
 
 def covering(groups: Sequence[Sequence[int]], product: MultiplyAdd) -> Iterator[tuple[Loaded, int, int]]:
-    """Yield each element's vector, its index, and its lane in that vector; no vector reaches beyond the elements."""
+    """Yields each element's vector, its index, and its lane in that vector; no vector reaches beyond the elements."""
     for pointer, group in enumerate(groups):
         for run in _runs(group):
             begin = 0
@@ -213,7 +213,7 @@ def covering(groups: Sequence[Sequence[int]], product: MultiplyAdd) -> Iterator[
 
 
 def ahead(lines: Sequence[Line]) -> list[Line]:
-    """Returns the same with loads some instructions earlier, as far as their registers are not in use."""
+    """Returns the lines with loads moved some instructions earlier, as far as their registers are free."""
     made: list[Line] = []
     for line in lines:
         position = len(made)
@@ -239,7 +239,7 @@ def _in_order(lines: Sequence[Line], pointer: int) -> int:
 
 
 def _written(line: Line, moved: Sequence[int]) -> str | None:
-    """Returns an instruction; None for an address that none has."""
+    """Returns a load as an instruction; None if its address cannot be encoded."""
     if not line.loads:
         return line.text
     first, count = line.loads[0], len(line.loads)
@@ -260,7 +260,7 @@ def _written(line: Line, moved: Sequence[int]) -> str | None:
 
 
 def _of_sve(line: Line, lefts: int) -> str | None:
-    """Returns the same of SVE: the predicate is that of all lanes."""
+    """Returns a load as an instruction of SVE, with the predicate of all lanes."""
     if not line.loads:
         return line.text
     ((vector, register),) = zip(line.loads, line.writes, strict=True)
@@ -292,7 +292,7 @@ def function_of(
     around: tuple[Sequence[str], Sequence[str]] | None = None,
     constants: Sequence[int] = (),
 ) -> LoopCode:
-    """LLVM's function around the loop.
+    """Returns LLVM's function around the loop.
 
     Args:
         around: where the loop makes sums from zero on, which are added to those before: instructions before it, and

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 __all__ = ["BLOCK", "OUTER_PRODUCTS", "outer_product_text"]
 
 BLOCK = 32
-"""Rows and columns of what is packed."""
+"""The rows and columns of a packed block."""
 
 OUTER_PRODUCTS = {
     ("float32", "float32"): "fmopa",
@@ -32,7 +32,7 @@ OUTER_PRODUCTS = {
     ("uint8", "int8"): "usmopa",
     ("int8", "uint8"): "sumopa",
 }
-"""Instructions by the types of A and B."""
+"""The instructions by the types of A and B."""
 
 _TPIDR2 = "S3_3_C13_C0_5"
 _WHERE_SAVED = (
@@ -145,7 +145,7 @@ _CLOBBERED = (
     *(f"p{number}" for number in range(16)),
     *("memory", "cc"),
 )
-"""Entering streaming mode clears all vectors and predicates."""
+"""The registers that the function changes: entering streaming mode clears all vectors and predicates."""
 
 
 def outer_product_text(instruction: str) -> str:

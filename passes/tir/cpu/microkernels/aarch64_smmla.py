@@ -78,7 +78,7 @@ def code_of(
 
 
 def _texts(lines: Sequence[Line], distances: Sequence[list[int | None]]) -> tuple[list[str], list[int]]:
-    """Returns the instructions, of which each load moves its pointer on, and the distances that are in registers.
+    """Returns the instructions, each load moving its pointer on, and the distances that are in registers.
 
     Args:
         distances: of the loads through each pointer, from where one begins to where the next one does; None where that
@@ -145,8 +145,7 @@ class _Registers:
         return next((number for number, held in self.holds.items() if held == vector), None)
 
     def take(self, vectors: Sequence[_Vector], after: float) -> bool:
-        """Gives vectors registers that follow each other, whose contents are needed later than `after`, and those of
-        them that are needed last."""
+        """Assigns consecutive registers to vectors: those whose contents are needed latest, and later than `after`."""
         runs = [range(first, first + len(vectors)) for first in range(self.free - len(vectors) + 1)]
         run = max(runs, key=self._needed, default=None)
         if run is None or self._needed(run) <= after:
@@ -164,7 +163,7 @@ class _Registers:
 def _lines(
     product: MultiplyAdd, sums: Sequence[int], needs: Sequence[tuple[_Vector, _Vector]], registers: _Registers
 ) -> list[Line] | None:
-    """Products, and loads, each where what it loads is needed first; None where registers do not suffice.
+    """Returns products and loads in order, each load before its first use; None where registers do not suffice.
 
     Args:
         sums: the register of each product's sum.
@@ -190,7 +189,7 @@ def _lines(
 
 
 def _load(vector: _Vector, registers: _Registers, element: int, now: int) -> Line | None:
-    """Loads a vector, with those that the same instruction loads, or may load; None where there is no room for them.
+    """Loads a vector, with the others that the same instruction loads; None if there are too few registers.
 
     Args:
         now: the number of the product that needs it.
@@ -213,7 +212,7 @@ def _load(vector: _Vector, registers: _Registers, element: int, now: int) -> Lin
 
 
 def _following(vector: _Vector, registers: _Registers, elements: int) -> Iterator[_Vector]:
-    """Yields a vector and those after it in memory that are needed too."""
+    """Yields a vector and the following ones in memory that are needed too."""
     for number in range(MAX_LOADED):
         after = _Vector(vector.pointer, vector.load, 0, vector.begin + number * elements)
         if not registers.uses.get(after) or registers.of(after) is not None:

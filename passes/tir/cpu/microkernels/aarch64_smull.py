@@ -53,7 +53,7 @@ _PRODUCTS = 4  # registers of products on their way
 _MORE = 1.1  # times as many instructions at most, where they take fewer cycles
 
 Pair = tuple[Accumulation, ...]
-"""Two steps of one sum, or the last one."""
+"""Two steps of one sum, or its last step alone."""
 
 
 @functools.lru_cache(1024)
@@ -64,7 +64,7 @@ def code_of(
     once: bool,
     core: InOrder | None = None,
 ) -> LoopCode | None:
-    """Returns the loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not
+    """Returns the loop of these steps; see :func:`.aarch64_fma.code_of`. None where registers or addresses do not
     suffice.
     """
     sums = sorted({step.sum for step in steps})
@@ -121,7 +121,9 @@ def code_of(
 
 
 def parts_of(steps: Sequence[Accumulation]) -> Iterator[list[Pair]]:
-    """Two steps of each sum, then the next two, …; sums with the same left elements one behind the other."""
+    """Groups the steps into parts: two steps of each sum, then the next two, and so on; sums with the same left
+    elements follow each other.
+    """
     of_sum: dict[int, list[Accumulation]] = {}
     for step in steps:
         of_sum.setdefault(step.sum, []).append(step)
@@ -144,7 +146,7 @@ def _in_turn(
     free: int,
     once: bool,
 ) -> Iterator[list[Line]]:
-    """Instructions in orders for cores that issue them one after the other.
+    """Returns instructions in orders for in-order cores.
 
     Args:
         elements, vectors: where left elements are, and right ones.
@@ -198,7 +200,7 @@ def _products(
     words: int,
     begun: set[int],
 ) -> Iterator[Line]:
-    """Products of two words, in the registers from `words` on, and their sums.
+    """Returns the products of two words, in the registers from `words` on, and their additions to sums.
 
     Args:
         held: the registers of right elements.
@@ -224,7 +226,7 @@ def _products(
 
 
 class _LeftElements:
-    """Registers of vectors of left elements.
+    """The registers that hold vectors of left elements.
 
     Args:
         needs: the vectors in the order in which they are asked for.
@@ -238,7 +240,7 @@ class _LeftElements:
             self._uses.setdefault(needs[position], []).append(position)
 
     def register(self, vector: Loaded, lines: list[Line]) -> int:
-        """Return the register that holds a vector. If none does, load the vector, together with its neighbour."""
+        """Returns the register that holds a vector; loads it first, with its neighbour, if none does."""
         self._uses[vector].pop()
         own = next((register for register, held in self._holds.items() if held == vector), None)
         if own is not None:

@@ -28,7 +28,7 @@ _PRODUCTS = (4, 5, 6)  # registers of products on their way
 
 @dataclass(frozen=True)
 class Chain:
-    """Products with a half of one sum's vectors.
+    """The products with a half of one sum's vectors.
 
     Attributes:
         total: the register of the sum.
@@ -54,7 +54,7 @@ class Registers:
 
 
 def choices(free: int, rights: int, lefts: int) -> Iterator[Registers]:
-    """Returns the possible uses of the free registers, those from 0 on.
+    """Returns the possible assignments of the free registers, from 0 on.
 
     Args:
         rights: vectors of the right operand that are multiplied in turn.
@@ -75,7 +75,7 @@ def in_turn(
     registers: Registers,
     begun: set[int],
 ) -> list[Line] | None:
-    """Returns all instructions of an iteration; None if the registers do not suffice.
+    """Returns all instructions of an iteration in order; None if the registers do not suffice.
 
     Args:
         words: the vector and the lane of each.
@@ -122,20 +122,22 @@ def in_turn(
 
 
 def multiplied(product: MultiplyAdd, half: int, joined: bool, made: int, factors: tuple[int, int]) -> Line:
-    """Products of a half of two vectors, a word in all lanes and another one; added to those before if `joined`."""
+    """Returns the instruction that multiplies a half of two vectors, one with a word in all lanes; it adds to the
+    previous product if `joined`.
+    """
     name = f"{product.long}{'mlal' if joined else 'mull'}{'2' * half}"
     word, right = (f"v{factor}.{('8b', '16b')[half]}" for factor in factors)
     return Line(f"{name} v{made}.8h, {word}, {right}", (made,), (*factors, made) if joined else factors)
 
 
 def added(product: MultiplyAdd, total: int, made: int, begun: bool) -> Line:
-    """Products added in pairs to a sum; where it is not begun, they are the sum."""
+    """Returns the instruction that adds neighbouring products to a sum, or makes the sum of them."""
     text = f"{product.long}{'adalp' if begun else 'addlp'} v{total}.4s, v{made}.8h"
     return Line(text, (total,), (made, total) if begun else (made,))
 
 
 def _staged(chains: Sequence[Chain], last: int, products: int) -> Iterator[tuple[int, int]]:
-    """Which chain's first products, second ones or sum stand where.
+    """Yields the schedule: the chain whose first products, second products or sum are at each position.
 
     Args:
         last: the stage of sums.
@@ -151,7 +153,7 @@ def _staged(chains: Sequence[Chain], last: int, products: int) -> Iterator[tuple
 
 
 def _pairs(rights: Sequence[Sequence[Loaded]], read: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """Vectors that one instruction loads, those first that are needed first."""
+    """Returns the vectors that one instruction loads together, those first that are needed first."""
     pairs: list[list[int]] = []
     element = 0
     for part in rights:
@@ -170,8 +172,8 @@ def _pairs(rights: Sequence[Sequence[Loaded]], read: Mapping[int, Sequence[int]]
 def _placed(
     groups: Sequence[Sequence[int]], read: Mapping[int, Sequence[int]], registers: range
 ) -> dict[int, tuple[int, int]] | None:
-    """Returns the register of each element, and the instruction before which it may be written; None where there are
-    too few.
+    """Returns the register of each element and the instruction before which it may be written; None if there are too
+    few registers.
 
     Args:
         groups: elements that are written together, in the order in which they are.
@@ -193,7 +195,9 @@ def _placed(
 def _copies(
     words: Sequence[tuple[Loaded, int]], word_at: Mapping[int, tuple[int, int]], registers: range
 ) -> Iterator[tuple[Line, int]]:
-    """Words put into all lanes, and loads of what they are in; and the instruction before which each may stand."""
+    """Returns copies of words to all lanes and loads of the vectors with these words, with the instruction before which
+    each may be.
+    """
     needs = [words[element][0] for element in word_at]
     holds: dict[int, Loaded] = {}
     read = dict.fromkeys(registers, 0)  # copies up to the last one from each register
@@ -215,5 +219,5 @@ def _copies(
 
 
 def _next_need(needs: Sequence[Loaded], number: int, vector: Loaded | None) -> int:
-    """When a vector is needed again; late where it is not."""
+    """Returns when a vector is needed again; a late time if it is not."""
     return next((n for n in range(number, len(needs)) if needs[n] == vector), len(needs))

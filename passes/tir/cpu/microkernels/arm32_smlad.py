@@ -45,15 +45,16 @@ _WORD = 4  # bytes
 _LOOP = 2  # instructions of the loop counter
 
 _Move = int | tuple[int, int] | None
-"""How far a load moves its pointer on: bytes; or a side and by how many bytes that is less than what the left elements
-(0) or the right ones (1) are advanced by per iteration; None behind the last load of a single iteration."""
+"""How a load advances its pointer: by bytes; or by the stride of the left (0) or right (1) elements per iteration, less
+some bytes; None after the last load of a single iteration.
+"""
 
 
 @functools.lru_cache(1024)
 def code_of(
     product: MultiplyAdd, steps: tuple[Accumulation, ...], right_step: int | None, once: bool
 ) -> LoopCode | None:
-    """Returns the loop of these steps; see :func:`.lane_code.code_of`. None where registers or addresses do not
+    """Returns the loop of these steps; see :func:`.aarch64_fma.code_of`. None where registers or addresses do not
     suffice.
     """
     sums = sorted({step.sum for step in steps})
@@ -88,7 +89,7 @@ def _groups(part: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def _vectors(group: Sequence[Pair]) -> list[int]:
-    """Returns the right elements where vectors begin that a group multiplies."""
+    """Returns the right elements at which the vectors of a group begin."""
     return sorted({step.right for pair in group for step in pair})
 
 
@@ -115,7 +116,7 @@ def _streams(steps: Sequence[Accumulation]) -> dict[int, tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Writer:
-    """Instructions but for what they move pointers by; registers of 64 bits have numbers.
+    """Writes instructions without the moves of pointers; 64-bit registers have numbers.
 
     Attributes:
         low: of each sum, the register of 128 bits of its first two elements; that below has the other two.
@@ -133,7 +134,7 @@ class _Writer:
     begun: set[tuple[int, int]]
 
     def part(self, part: Sequence[Pair]) -> Iterator[Line]:
-        """Up to two steps of each sum."""
+        """Writes up to two steps of each sum."""
         held: dict[int, int] = {}
         for group in _groups(part):
             vectors = {element: 2 * n for n, element in enumerate(_vectors(group))}
@@ -149,7 +150,7 @@ class _Writer:
                 yield from self._added(chains[begin : begin + len(self.products)], held, vectors)
 
     def _loaded(self, group: Sequence[Pair], vectors: Mapping[int, int]) -> Iterator[Line]:
-        """Loads of vectors, of neighbours by one instruction."""
+        """Writes loads of vectors, of neighbours by one instruction."""
         pointer = {step.right: self.streams[step.sum][1] for pair in group for step in pair}
         left = list(vectors)
         while left:
@@ -163,7 +164,7 @@ class _Writer:
     def _added(
         self, chains: Sequence[tuple[Pair, int]], held: Mapping[int, int], vectors: Mapping[int, int]
     ) -> Iterator[Line]:
-        """Products of a half of some sums' vectors each, and what they are added to."""
+        """Writes the products of a half of some sums' vectors, and their additions."""
         sign, last = self.product.long, max(len(pair) for pair, _ in chains) - 1
         taken = list(zip(self.products, chains, strict=False))
         for term in range(last + 1):
@@ -184,7 +185,7 @@ class _Writer:
 
 
 def _begins(lines: Sequence[Line]) -> list[int]:
-    """Returns the first bytes that pointers load."""
+    """Returns the first bytes that each pointer loads."""
     first: dict[int, int] = {}
     for line in lines:
         if line.loads:
@@ -215,8 +216,9 @@ def _size(line: Line) -> int:
 
 
 def _strides(moves: Sequence[_Move], lines: Sequence[Line], taken: int) -> list[_Move] | None:
-    """Return the pointer increments that are kept in registers: all that are not constants, and the most frequent
-    constant. None if too few registers are left besides the `taken` ones."""
+    """Returns the pointer increments that are kept in registers: all dynamic ones, and the most frequent constant. None
+    if too few registers are left besides the `taken` ones.
+    """
     counts = Counter(
         move for move, line in zip(moves, lines, strict=True) if move not in (None, 0, _size(line)) and line.loads
     )
@@ -229,7 +231,7 @@ def _strides(moves: Sequence[_Move], lines: Sequence[Line], taken: int) -> list[
 
 
 def _is_immediate(number: int) -> bool:
-    """Whether an instruction adds it or takes it away: eight bits, rotated by an even number."""
+    """Whether an instruction can add or subtract a constant: eight bits, rotated by an even number."""
     bits = abs(number)
     return any(bits >> position << position == bits and bits >> position < 1 << 8 for position in range(0, 32, 2))
 
@@ -244,7 +246,7 @@ def _function(
     strides: Sequence[_Move],
     once: bool,
 ) -> LoopCode:
-    """LLVM's function around the loop."""
+    """Returns LLVM's function around the loop."""
     count, pointers = len(low), len(begins)
     # operands: the sums, the pointers, the iterations; then what is not changed: what pointers are moved on by
     trips, changed = f"${count + pointers}", count + pointers + (not once)

@@ -5,12 +5,11 @@
             for row, column in unrolled(7, 2):      →
                 S[row, column, :] += A[rc, 8 row + ri] * B[rc, ri, column, :]
 
-What is added must be a product of a vector and of one element, which `passes/tir/cpu/load_lane_vectors.py` may have
-taken from a
-vector already. Short inner loops are written out; the next one is that of the assembler, often two iterations in one;
-those around it stay. Where a row of a filter is written out, neighbouring results share what is loaded. See
-`passes/tir/cpu/microkernels/aarch64_fma.py`, `aarch64_smull.py`, `arm32_smlad.py`, `wasm_simd.py` and `x86_fma.py` for
-what the loop is made of.
+Each addend must be the product of a vector and of one element, which `passes/tir/cpu/load_lane_vectors.py` may have
+taken from a vector already. Short inner loops are unrolled; the next outer one becomes the assembly loop, often with
+two iterations in one; the loops around it stay. If a row of a filter is unrolled, neighbouring results share loads.
+The instructions are emitted by `passes/tir/cpu/microkernels/aarch64_fma.py`, `aarch64_smull.py`, `arm32_smlad.py`,
+`wasm_simd.py` and `x86_fma.py`.
 """
 
 from __future__ import annotations
@@ -61,7 +60,9 @@ _STRAIGHT = tvm.ir.transform.Sequential(
 
 
 def emit_microkernels(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """Returns a flat kernel with assembler for loops that are annotated so, and the text of it."""
+    """Replaces annotated loops of a flat kernel by calls of assembly; returns the kernel and the text of these
+    functions.
+    """
     texts: dict[str, None] = {}
     writer = _writer_for(target)
 
@@ -77,7 +78,7 @@ def emit_microkernels(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 @dataclass(frozen=True)
 class _Writer:
-    """The emitter of loops for an instruction set.
+    """Emits loops for an instruction set.
 
     Attributes:
         product: of the kind of product, the operator that the vector is read with, whether the element is the first
@@ -142,7 +143,7 @@ def _writer_for(target: Target) -> _Writer:
 
 
 def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
-    """Loops right inside each other up to one that is annotated, or to the innermost."""
+    """Returns perfectly nested loops down to the annotated or the innermost one."""
     while isinstance(loop, tirx.For) and loop.kind == tirx.ForKind.SERIAL:
         yield loop
         if ASSEMBLY_MICROKERNEL in loop.annotations:
@@ -152,7 +153,7 @@ def _nest(loop: tirx.Stmt) -> Iterator[tirx.For]:
 
 @dataclass(frozen=True)
 class _Added:
-    """The product that a statement adds to an accumulator: of an element, or a pair of rows of a form, and a vector."""
+    """A product that a statement adds to an accumulator: of an element, or a pair of rows of a form, and a vector."""
 
     product: _Product
     tensor: tirx.Var
@@ -163,7 +164,7 @@ class _Added:
 
 
 def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]) -> tirx.Stmt:
-    """Returns the loops with the innermost ones as one of assembler, as many as fit into its form."""
+    """Replaces the innermost loops by assembly, as many as its form allows."""
     *around, innermost = nest
     together, maximum = map(int, innermost.annotations[ASSEMBLY_MICROKERNEL])
     annotations = {key: value for key, value in innermost.annotations.items() if key != ASSEMBLY_MICROKERNEL}
@@ -187,7 +188,7 @@ def _assembled(nest: Sequence[tirx.For], writer: _Writer, texts: dict[str, None]
 
 
 def _is_of_one_kind(found: Sequence[_Added]) -> bool:
-    """Whether all products are of the same tensors, none of which is that of the sums."""
+    """Whether all products are of the same tensors, none of which holds the sums."""
     one = found[0]
     if any(tensor.same_as(one.tensor) for tensor in (one.left[0], one.right[0])):
         return False
@@ -254,7 +255,7 @@ def _written_out(
 def _repeated(
     count: int, loop: tirx.For, left: tirx.Expr, right: tirx.Expr, terms: list[Accumulation], maximum: int
 ) -> list[Accumulation] | None:
-    """Returns the terms of so many iterations of a loop, if they are few, and the loop has a multiple of these."""
+    """Returns the terms of several iterations of a loop, if they are few and their number divides the trip count."""
     known = all(isinstance(value, tirx.IntImm) for value in (loop.extent, left, right))
     return _copies(count, int(left), int(right), terms, maximum) if known and int(loop.extent) % count == 0 else None
 
@@ -267,12 +268,12 @@ def _copies(count: int, left: int, right: int, terms: list[Accumulation], maximu
 
 
 def _moved(term: Accumulation, left: int, right: int) -> Accumulation:
-    """Returns the same of operands so many elements further."""
+    """Returns the terms with operands shifted by some elements."""
     return replace(term, left=term.left + left, right=term.right + right)
 
 
 def _straight(stmt: tirx.Stmt) -> list[tirx.Stmt] | None:
-    """Statements on vectors, one after the other; None where there are loops or conditions left."""
+    """Returns consecutive statements on vectors; None if there are loops or conditions."""
     func = _STRAIGHT(tvm.IRModule({"main": tirx.PrimFunc([], stmt)}))["main"]
     parts = list(func.body.seq) if isinstance(func.body, tirx.SeqStmt) else [func.body]
     return parts if all(isinstance(part, tirx.Bind | tirx.BufferStore) for part in parts) else None
@@ -333,7 +334,7 @@ def _of_store(store: tirx.BufferStore, bound: dict[tirx.Var, tirx.Expr], writer:
 
 
 def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Expr]] | None:
-    """Returns the instruction that computes a value, the sum that it adds to, and what it multiplies."""
+    """Returns the instruction that computes a value, the sum that it adds to, and its factors."""
     if isinstance(value, Call):
         name = str(getattr(value.op, "name", ""))
         if name == _FUNCTION and str(value.args[0].value).startswith(PREFIX):
@@ -351,14 +352,16 @@ def _product(value: tirx.Expr) -> tuple[str, tirx.Expr, tuple[tirx.Expr, tirx.Ex
 
 
 def _unwidened(value: tirx.Expr) -> tuple[tirx.Expr, str]:
-    """Returns a vector as stored, and the operator that extends its elements, or ""."""
+    """Returns a vector as stored, and the operator that extends its elements; "" for none."""
     if isinstance(value, Call) and len(value.args) == 1:
         return value.args[0], str(getattr(value.op, "name", ""))
     return value, ""
 
 
 def _vector(value: tirx.Expr, lanes: int, element: int) -> tuple[tirx.Var, tirx.Expr] | None:
-    """Returns the tensor of a vector of so many elements of so many bytes, and the position of its first element."""
+    """Returns the tensor that a vector is loaded from, and the index of its first element, if it has this many elements
+    of this size.
+    """
     if not isinstance(value, TensorLoad) or len(value.indices) != 1 or not isinstance(value.indices[0], tirx.Ramp):
         return None
     ramp = value.indices[0]
@@ -367,7 +370,7 @@ def _vector(value: tirx.Expr, lanes: int, element: int) -> tuple[tirx.Var, tirx.
 
 
 def _element(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.Var, tirx.Expr] | None:
-    """Returns the tensor of what all lanes of a vector are, and its position."""
+    """Returns the tensor and the index of the element that all lanes of a vector hold."""
     if not isinstance(value, tirx.Broadcast):
         return None
     element = value.value
@@ -385,7 +388,7 @@ def _element(value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr]) -> tuple[tirx.V
 def _pair(
     value: tirx.Expr, bound: dict[tirx.Var, tirx.Expr], product: MultiplyAdd
 ) -> tuple[tuple[str, int], tuple[tirx.Var, tirx.Expr]] | None:
-    """Returns the form of a pair of rows, the tensor that it is loaded from, and where the load begins."""
+    """Returns the form of a pair of rows, its tensor, and the index at which the load begins."""
     value = bound.get(value, value) if isinstance(value, tirx.Var) else value
     if isinstance(value, Call) and str(getattr(value.op, "name", "")) == _FUNCTION:
         load, _, register = str(value.args[0].value).removeprefix(PREFIX).partition("_")

@@ -32,7 +32,7 @@ _ALL = 64
 
 @dataclass(frozen=True)
 class Way:
-    """The placement of loads.
+    """A strategy for placing loads.
 
     Attributes:
         at_need: loads at once, where something is missing.
@@ -56,11 +56,11 @@ WAYS = (
         for together in (2, MAX_LOADED)
     ),
 )
-"""The orders that are tried."""
+"""The strategies that are tried."""
 
 
 class Upcoming:
-    """Vectors that are still to be loaded, in the order in which products need them.
+    """The vectors that are still to be loaded, in the order in which products need them.
 
     Args:
         needs: the left vector of each product, and the right one.
@@ -72,14 +72,14 @@ class Upcoming:
         self._next = 0
 
     def after(self, held: dict[Loaded, int], product: int) -> list[Loaded]:
-        """Returns the next ones, from a product on."""
+        """Returns the next vectors, from a product on."""
         self._next = max(self._next, 2 * product)
         while self._next < len(self._all) and self._all[self._next] in held:
             self._next += 1
         return self._all[self._next : self._next + _NEAR]
 
     def behind(self, vector: Loaded, way: Way) -> list[Loaded]:
-        """Returns the elements behind it in memory that the same instruction may load."""
+        """Returns the following elements in memory that the same instruction may load."""
         maximum = way.together if vector.pointer in self._rights else 2
         count = maximum if vector.size == QUAD_BYTES else 1
         return [Loaded(vector.pointer, vector.position + number * QUAD_BYTES, QUAD_BYTES) for number in range(1, count)]

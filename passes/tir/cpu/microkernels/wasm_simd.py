@@ -40,12 +40,12 @@ _AT_ONCE = 8  # products that are added while one is: two in a cycle, for four c
 _DOT, _OF_BYTES = "nnefc.wasm_dot", ("nnefc.wasm_udot", "nnefc.wasm_sdot")
 
 OPERATORS = frozenset({_DOT, *_OF_BYTES})
-"""The TIR operators whose calls are products."""
+"""The operators of TIR that multiply packed integers."""
 
 
 @dataclass(frozen=True)
 class EngineProduct:
-    """Instructions that multiply a vector by one element, and add to another vector.
+    """Instructions that multiply a vector by one element, and add the product to another vector.
 
     Attributes:
         texts: they find the element at {a}, the vector at {b}, and the sum in the operand {sum}.
@@ -65,12 +65,12 @@ class EngineProduct:
 
     @property
     def element(self) -> int:
-        """Bytes of the element, and of one of a sum."""
+        """Bytes of an element of the left factor, and of a sum."""
         return _ELEMENT
 
     @property
     def lanes(self) -> int:
-        """Elements of a sum."""
+        """The number of elements of a sum."""
         return 4
 
 
@@ -134,7 +134,7 @@ def code_of(product: EngineProduct, steps: tuple[Accumulation, ...], once: bool)
 
 
 def _parts(product: EngineProduct, sums: int, terms: int) -> int:
-    """Returns the partial accumulators of each sum: as many as there are products at once, a power of two."""
+    """Returns the partial accumulators of each sum: as many as products are in flight, a power of two."""
     parts = 1
     while product.in_parts and 2 * parts <= terms and 2 * parts * sums <= _AT_ONCE:
         parts *= 2
@@ -142,7 +142,7 @@ def _parts(product: EngineProduct, sums: int, terms: int) -> int:
 
 
 def _products(product: EngineProduct, group: Sequence[Accumulation], held: int, pointers: int) -> Iterator[str]:
-    """Instructions of one term of each sum.
+    """Returns the instructions of one term of each sum.
 
     Those factors of which there are fewer are kept, in operands from `held + 1` on; the others are loaded one after the
     other, to the operand `held`.
@@ -176,7 +176,7 @@ def _distinct(elements: Iterable[int]) -> list[int]:
 
 
 def _load(product: EngineProduct, pointers: int, number: int, is_left: bool, into: int | None) -> str:
-    """Instructions that load a left element or a right vector, and keep it if it is used again."""
+    """Returns instructions that load a left element or a right vector, and keep it if it is used again."""
     name, size = ("v128.load32_splat", _ELEMENT) if is_left else (product.load, product.right_element)
     text = f"local.get ${pointers + (0 if is_left else 1)}\\0A{name} {number * size}:p2align={size.bit_length() - 1}"
     return text if into is None else f"{text}\\0Alocal.tee ${into}"
@@ -191,7 +191,7 @@ def _function(
     first: tuple[int, int],
     once: bool,
 ) -> LoopCode:
-    """LLVM's function around the instructions."""
+    """Returns LLVM's function around the instructions."""
     count, vector = parts * len(sums), product.sum
     results = ", ".join([vector] * (count + held))
     constraints = ",".join(["=&r"] * (count + held) + ["r", "r"] + [str(n) for n in range(count)] + ["~{memory}"])

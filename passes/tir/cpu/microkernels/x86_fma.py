@@ -36,7 +36,7 @@ _VECTOR = f"<{_LANES} x float>"
 
 @dataclass(frozen=True)
 class VectorProduct:
-    """A multiply-add of vectors of 256 bits of float32."""
+    """A multiply-add of 256-bit vectors of float32."""
 
     @property
     def element(self) -> int:
@@ -50,7 +50,7 @@ class VectorProduct:
 
     @property
     def lanes(self) -> int:
-        """Elements of a vector."""
+        """The number of elements of a vector."""
         return _LANES
 
 
@@ -78,7 +78,7 @@ def code_of(steps: tuple[Accumulation, ...], once: bool) -> LoopCode | None:
 
 
 def _products(group: Sequence[Accumulation], free: range, sums: int) -> list[str] | None:
-    """Returns the instructions of one term of each sum; None if the registers are too few.
+    """Returns the instructions of one term of each sum; None if there are too few registers.
 
     Those factors of which there are fewer are kept in registers; the others are loaded one after the other. A vector
     that is used once is an operand in memory.
@@ -121,8 +121,9 @@ def _address(number: int, is_left: bool, sums: int) -> str:
 
 
 def _function(sums: Sequence[int], lines: Sequence[str], first: tuple[int, int], once: bool) -> LoopCode:
-    """LLVM's function around the instructions. Operands: the sums, both pointers, the counter; by how much pointers
-    move."""
+    """Returns LLVM's function around the instructions. Operands: the sums, both pointers, the counter, and the strides
+    of the pointers.
+    """
     count = len(sums)
     left, right, counter, by_left, by_right = (f"${count + n}" for n in range(5))
     if not once:

@@ -22,11 +22,12 @@ from nnefc.operators.nn.attention import Attention, MergeHeads, SplitHeads, Stag
 from nnefc.operators.nn.cached_attention import CachedAttention, FirstPositions, PaddingMask
 from nnefc.operators.nn.rotary import RotaryEmbedding
 from nnefc.operators.nn.window import no_padding
+from nnefc.operators.tensor.concatenation import Concat, Split, Stack, Unstack
 from nnefc.operators.tensor.creation import Arange
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.padding import Pad
-from nnefc.operators.tensor.shape import Concat, Reshape, Split, Stack, Unstack
+from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, greatest
 from nnefc.symbolic.unification import unify_dims

@@ -24,7 +24,8 @@ from nnefc.operators.base import Operator
 from nnefc.operators.math.elementwise import Clip, Elementwise
 from nnefc.operators.math.matrix import Gemm
 from nnefc.operators.nn import activation
-from nnefc.operators.tensor.shape import Split, Transpose
+from nnefc.operators.tensor.concatenation import Split
+from nnefc.operators.tensor.shape import Transpose
 
 __all__ = ["activated"]
 

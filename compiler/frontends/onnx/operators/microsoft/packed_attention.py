@@ -10,9 +10,10 @@ from nnefc.frontends.onnx.operators.elementwise import binary
 from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input
 from nnefc.operators.math.matrix import Gemm
 from nnefc.operators.nn.attention import Attention, MergeHeads, SplitHeads
+from nnefc.operators.tensor.concatenation import Split, Unstack
 from nnefc.operators.tensor.creation import Arange
 from nnefc.operators.tensor.indexing import Gather
-from nnefc.operators.tensor.shape import Reshape, Slice, Split, Unsqueeze, Unstack
+from nnefc.operators.tensor.shape import Reshape, Slice, Unsqueeze
 
 __all__: list[str] = []
 

@@ -7,20 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from byte_products import min_max_operands, product_named, sums_of_bytes
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import MultiplyAdd, product_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.aarch64_smull import code_of
 from nnefc.targets.machine.cpu.costs import InOrder, microarchitecture_of
 
 _TRIPS = 3
 _IN_ORDER = microarchitecture_of("aarch64", "cortex-a53").in_order
-
-
-def _product(name: str) -> MultiplyAdd:
-    found = product_of(f"nnefc.{name}")
-    assert found is not None
-    return found
 
 
 def _steps(rows: int, columns: int, terms: int, pitch: int) -> tuple[Accumulation, ...]:
@@ -51,25 +45,14 @@ def _check(name: str, steps: tuple[Accumulation, ...], right_step: int, once: bo
 
 
 def _check_on(core: InOrder | None, name: str, steps: tuple[Accumulation, ...], right_step: int, once: bool) -> None:
-    product, rng = _product(name), np.random.default_rng(1)
+    product = product_named(name)
     move = (4 * (max(step.left for step in steps) + 1), right_step)
     code = code_of(product, steps, move[1], once, core)
     assert code is not None
     trips = 1 if once else _TRIPS
-    dtype, minimum = (np.uint8, 0) if name == "umull" else (np.int8, -127 if product.joined else -128)
-    maximum = 255 if name == "umull" else 127
-    data = rng.choice([0 if minimum == 0 else -128, maximum], trips * move[0]).astype(dtype)
-    weights = rng.choice([minimum, maximum], trips * move[1]).astype(dtype)
-    expected = dict.fromkeys((step.sum for step in steps), np.zeros(4, np.int64))
-    for number in range(trips):
-        for step in steps:
-            left, right = 4 * step.left + number * move[0], 4 * step.right + number * move[1]
-            products = weights[right : right + 16].reshape(4, 4).astype(np.int64) @ data[left : left + 4]
-            expected[step.sum] = expected[step.sum] + products
-    found = _executed(code, trips, (data, weights), move)
-    assert {number: total.tolist() for number, total in found.items()} == {
-        number: total.tolist() for number, total in expected.items()
-    }
+    operands = min_max_operands(product, name == "umull", (trips * move[0], trips * move[1]))
+    found = _executed(code, trips, operands, move)
+    assert {number: total.tolist() for number, total in found.items()} == sums_of_bytes(steps, trips, operands, move)
 
 
 def test_sums_may_have_terms_of_different_numbers_from_any_position_on() -> None:
@@ -85,7 +68,7 @@ def test_sums_may_have_terms_of_different_numbers_from_any_position_on() -> None
 
 def test_loads_and_copies_are_few_compared_with_products() -> None:
     steps = _steps(2, 4, 8, 8)
-    code = code_of(_product("smlal"), steps, 8 * 64, False)
+    code = code_of(product_named("smlal"), steps, 8 * 64, False)
     assert code is not None
     assert code.instructions < 1.17 * 6 * len(steps) / 2
 
@@ -93,7 +76,7 @@ def test_loads_and_copies_are_few_compared_with_products() -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(2, 4), (4, 2), (1, 4), (5, 1)])
 def test_cores_that_are_in_order_do_not_wait_for_what_they_multiplied_last(rows: int, columns: int) -> None:
     steps = _steps(rows, columns, 8, 8)
-    other, own = (code_of(_product("smlal"), steps, 128 * columns, False, core) for core in (None, _IN_ORDER))
+    other, own = (code_of(product_named("smlal"), steps, 128 * columns, False, core) for core in (None, _IN_ORDER))
     assert other is not None and own is not None
     assert own.instructions <= 1.1 * other.instructions
     assert 2 * _waits(own) < _waits(other)
@@ -114,7 +97,7 @@ def _waits(code: LoopCode) -> int:
 
 
 def test_too_many_sums_have_no_code() -> None:
-    assert code_of(_product("smlal"), _steps(4, 4, 4, 4), 256, False) is None
+    assert code_of(product_named("smlal"), _steps(4, 4, 4, 4), 256, False) is None
 
 
 def _executed(

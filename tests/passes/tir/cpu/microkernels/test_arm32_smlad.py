@@ -6,18 +6,12 @@ import re
 
 import numpy as np
 import pytest
+from byte_products import min_max_operands, product_named, sums_of_bytes
 
-from nnefc.passes.tir.cpu.microkernels.aarch64_instructions import MultiplyAdd, product_of
 from nnefc.passes.tir.cpu.microkernels.aarch64_loop import Accumulation, LoopCode
 from nnefc.passes.tir.cpu.microkernels.arm32_smlad import code_of
 
 _TRIPS = 3
-
-
-def _product(name: str) -> MultiplyAdd:
-    found = product_of(f"nnefc.{name}")
-    assert found is not None
-    return found
 
 
 def _steps(rows: int, columns: int, terms: int, pitch: int, apart: int = 0) -> tuple[Accumulation, ...]:
@@ -62,7 +56,7 @@ def test_windows_of_neighbours_share_words(once: bool) -> None:
         for column in range(2)
     )
     _check("vmlal_s8", steps, once)
-    code = code_of(_product("vmlal_s8"), steps, None, once)
+    code = code_of(product_named("vmlal_s8"), steps, None, once)
     assert code is not None
     assert code.text.count("[]}") < 2 * len(taps)
 
@@ -78,39 +72,29 @@ def test_sums_may_have_terms_of_different_numbers_from_any_position_on() -> None
 
 def test_loads_are_few_compared_with_products() -> None:
     steps = _steps(2, 2, 8, 8)
-    code = code_of(_product("vmlal_s8"), steps, 8 * 32, False)
+    code = code_of(product_named("vmlal_s8"), steps, 8 * 32, False)
     assert code is not None
     assert code.instructions < 1.3 * 6 * len(steps) / 2
 
 
 def test_what_registers_do_not_hold_has_no_code() -> None:
-    assert code_of(_product("vmlal_s8"), _steps(3, 2, 4, 4), 128, False) is None
-    assert code_of(_product("vmlal_s8"), _steps(2, 2, 4, 4), 128, False) is not None
+    assert code_of(product_named("vmlal_s8"), _steps(3, 2, 4, 4), 128, False) is None
+    assert code_of(product_named("vmlal_s8"), _steps(2, 2, 4, 4), 128, False) is not None
 
 
 def _check(name: str, steps: tuple[Accumulation, ...], once: bool) -> None:
     """By sums of the smallest and the largest bytes; the right step may be known."""
     right_step = 4 * (max(step.right for step in steps) + 4)
     for known in (right_step, None):
-        product, rng = _product(name), np.random.default_rng(1)
+        product = product_named(name)
         move = (4 * (max(step.left for step in steps) + 1), right_step)
         code = code_of(product, steps, known, once)
         assert code is not None
         trips = 1 if once else _TRIPS
-        dtype, minimum = (np.uint8, 0) if name == "vmull_u8" else (np.int8, -127 if product.joined else -128)
-        maximum = 255 if name == "vmull_u8" else 127
-        data = rng.choice([0 if minimum == 0 else -128, maximum], trips * move[0]).astype(dtype)
-        weights = rng.choice([minimum, maximum], trips * move[1]).astype(dtype)
-        expected = dict.fromkeys((step.sum for step in steps), np.zeros(4, np.int64))
-        for number in range(trips):
-            for step in steps:
-                left, right = 4 * step.left + number * move[0], 4 * step.right + number * move[1]
-                products = weights[right : right + 16].reshape(4, 4).astype(np.int64) @ data[left : left + 4]
-                expected[step.sum] = expected[step.sum] + products
-        found = _executed(code, trips, (data, weights), move)
-        assert {number: total.tolist() for number, total in found.items()} == {
-            number: total.tolist() for number, total in expected.items()
-        }
+        operands = min_max_operands(product, name == "vmull_u8", (trips * move[0], trips * move[1]))
+        found = _executed(code, trips, operands, move)
+        expected = sums_of_bytes(steps, trips, operands, move)
+        assert {number: total.tolist() for number, total in found.items()} == expected
 
 
 def _executed(
