@@ -26,7 +26,7 @@ from nnefc.passes.schedule.gpu.contractions.analysis import product_of
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import Usage
-from nnefc.targets.codegen.cuda.kernels import Launch
+from nnefc.targets.codegen.cuda.device_functions import Launch
 from nnefc.targets.machine.cuda.capabilities import default_gpu
 from nnefc.targets.machine.cuda.target import CudaTarget
 from nnefc.targets.machine.gpu.description import WARP, Gpu

@@ -32,15 +32,9 @@ from nnefc.passes.tir.gpu.narrow_indices import MAX_ELEMENTS
 from nnefc.symbolic.dims import Dimension, dimension, is_known, substituted
 from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
+from nnefc.targets.codegen.cuda.device_functions import DeviceCode
 from nnefc.targets.codegen.cuda.formulas import number_of
-from nnefc.targets.codegen.cuda.kernels import (
-    DeviceCode,
-    DeviceKernel,
-    NotOnDevice,
-    device_kernel,
-    joined,
-    with_version,
-)
+from nnefc.targets.codegen.cuda.kernels import DeviceKernel, NotOnDevice, device_kernel, joined, with_version
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, HostOperand, launches_source
 from nnefc.targets.codegen.cuda.sizes_in_memory import reads_counts, with_counts
 from nnefc.targets.machine.cuda.target import CudaTarget

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from nnefc.targets.codegen.cuda.compiler import DeviceImage
-from nnefc.targets.codegen.cuda.kernels import DeviceCode, Launch
+from nnefc.targets.codegen.cuda.device_functions import DeviceCode, Launch
 from nnefc.targets.codegen.cuda.launches import IMAGE
 from nnefc.targets.description.c_strings import c_string
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from nnefc.targets.codegen.cuda.device_functions import DeviceFunction, EncodedMap, Launch, Scalar, Version
 from nnefc.targets.codegen.cuda.formulas import C_REALS, FUNCTIONS, Number
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, EncodedMap, Launch, Scalar, Version
 from nnefc.targets.codegen.cuda.sizes_in_memory import size_arguments, taken_by_kernel
 
 __all__ = ["IMAGE", "Access", "HostKernel", "HostOperand", "launches_source"]

@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from nnefc.targets.codegen.cuda.device_functions import DeviceCode, DeviceFunction, EncodedMap, Launch, Scalar
 from nnefc.targets.codegen.cuda.formulas import FUNCTIONS, Number
-from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, EncodedMap, Launch, Scalar
 from nnefc.targets.codegen.cuda.prelude import PRELUDE
 
 __all__ = ["reads_counts", "size_arguments", "taken_by_kernel", "with_counts"]

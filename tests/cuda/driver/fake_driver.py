@@ -1,7 +1,7 @@
-"""A driver of NVIDIA's that needs no GPU: `fake_cuda.c` as libcuda.so.1, in this process or for programs.
+"""A driver of NVIDIA's that needs no GPU: the folder `stand_in` as libcuda.so.1, in this process or for programs.
 
 driver = FakeDriver.install()      # from now on, libraries of this process find it
-with driver.kernels(path):         # the emulated kernels, see fake_cuda.c
+with driver.kernels(path):         # the emulated kernels, see stand_in/stand_in.h
     model = nnefc.load(library)
     driver.clear()
     model(x)
@@ -36,7 +36,8 @@ def driver_folder() -> Path:
     """The folder with the driver, for LD_LIBRARY_PATH."""
     path = folder("fake-cuda")
     flags = ["-fno-sanitize=all", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1", "-ldl", "-lpthread"]
-    command = [*_ZIG, str(HERE / "fake_cuda.c"), *flags, "-o", str(path / "libcuda.so.1")]
+    sources = sorted(map(str, (HERE / "stand_in").glob("*.c")))
+    command = [*_ZIG, *sources, *flags, "-o", str(path / "libcuda.so.1")]
     subprocess.run(command, check=True)
     return path
 

@@ -66,7 +66,8 @@ from tvm import tirx
 from nnefc.backends.cuda_passes import DEVICE
 from nnefc.backends.kernel_context import KernelContext
 from nnefc.passes.manager import Phase
-from nnefc.targets.codegen.cuda.kernels import DeviceCode, DeviceFunction, EncodedMap, device_kernel, joined
+from nnefc.targets.codegen.cuda.device_functions import DeviceCode, DeviceFunction, EncodedMap
+from nnefc.targets.codegen.cuda.kernels import device_kernel, joined
 from nnefc.targets.machine.cuda.target import CudaTarget
 
 HERE = Path(__file__).parent

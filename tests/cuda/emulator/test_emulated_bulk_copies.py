@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from emulate import EmulatedKernels, EmulationError, TensorMapArgument, emulate
 
-from nnefc.targets.codegen.cuda.kernels import EncodedMap
+from nnefc.targets.codegen.cuda.device_functions import EncodedMap
 
 TILES, STAGES = 5, 2
 

@@ -25,7 +25,7 @@ from nnefc.passes.schedule.cuda.pixel_boxes import Pixels, Rectangles
 from nnefc.passes.schedule.cuda.warp_tiles import BulkTile
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler, image_name
-from nnefc.targets.codegen.cuda.kernels import EncodedMap
+from nnefc.targets.codegen.cuda.device_functions import EncodedMap
 from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
 from nnefc.targets.machine.gpu.description import Gpu
 from nnefc.targets.machine.gpu.devices import GPUS

@@ -26,7 +26,7 @@ from nnefc.passes.schedule.cuda import tensor_core
 from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, TensorMemoryTile, tensor_memory_tiles
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import image_name
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction
+from nnefc.targets.codegen.cuda.device_functions import DeviceFunction
 from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
 from nnefc.targets.machine.gpu.devices import GPUS
 

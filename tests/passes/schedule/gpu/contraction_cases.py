@@ -20,7 +20,7 @@ from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.codegen.cuda.compiler import Usage, compile_image, find_compiler, image_name
-from nnefc.targets.codegen.cuda.kernels import DeviceCode
+from nnefc.targets.codegen.cuda.device_functions import DeviceCode
 from nnefc.targets.machine.cpu.parsing import parse_target
 from nnefc.targets.machine.cuda.target import CudaTarget
 

@@ -11,7 +11,7 @@ from tvm import te, tirx
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.gpu.fallback import FallbackRule
 from nnefc.passes.schedule.rule import scheduled
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction
+from nnefc.targets.codegen.cuda.device_functions import DeviceFunction
 from nnefc.targets.machine.cuda.target import parse_cuda_target
 
 TARGET = parse_cuda_target("cuda")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm import tirx
 
 from nnefc.symbolic.dims import Size
+from nnefc.targets.codegen.cuda.device_functions import DeviceFunction, Launch, LaunchParameter, Scalar
 from nnefc.targets.codegen.cuda.formulas import number_of
-from nnefc.targets.codegen.cuda.kernels import DeviceFunction, Launch, LaunchParameter, Scalar
 from nnefc.targets.codegen.cuda.launches import launches_source
 
 
