@@ -9,6 +9,7 @@ import sys
 
 from nnefc.support.blas_threads import sleep_when_idle
 from nnefc.support.process_end import end_process
+from nnefc.support.standard_streams import open_closed_streams
 
 __all__ = ["main"]
 
@@ -18,6 +19,7 @@ def main() -> None:
 
     Cycles of objects are left alone, and so is what is left in the end.
     """
+    open_closed_streams()
     gc.disable()
     sleep_when_idle()
     signal.signal(signal.SIGTERM, _end)
@@ -36,6 +38,9 @@ def main() -> None:
         if not isinstance(end.code, int):
             raise
         end_process(end.code)
+    except OSError as error:  # what an option such as --help prints cannot be written
+        os.write(2, f"error: {error.strerror}\n".encode())
+        end_process(1)
 
 
 def _end(number: int, _frame: object) -> None:

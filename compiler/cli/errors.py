@@ -120,6 +120,8 @@ def warnings_as_lines() -> Iterator[None]:
 
 def message_of(error: Exception) -> str:
     """Return the message for an error, which begins with the location in the model or with `error:`."""
+    if isinstance(error, MemoryError):  # there may be no memory for what the other messages import
+        return "error: out of memory"
     from nnefc.loader import LoadError, RunError
 
     match error:
@@ -134,8 +136,6 @@ def message_of(error: Exception) -> str:
                 os.fspath(name) for name in (error.filename, error.filename2) if isinstance(name, (str, os.PathLike))
             ]
             return "error: " + ": ".join([*map(str, names), reason])
-        case MemoryError():
-            return "error: out of memory"
     return str(internal_error(error))
 
 

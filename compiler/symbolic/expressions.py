@@ -132,4 +132,4 @@ def without_remainders(expr: tirx.Expr) -> tirx.Expr:
 
 def text(expr: tirx.Expr) -> str:
     """Format an expression for users."""
-    return re.sub(r"T\.int64\((\d+)\)", r"\1", str(expr)).replace("T.int64(", "(")
+    return re.sub(r"T\.(min|max)\(", r"\1(", re.sub(r"T\.int64\((\d+)\)", r"\1", str(expr)).replace("T.int64(", "("))

@@ -131,6 +131,7 @@ class Known:
         simple = self._ordered(self._analyzer.simplify(expr))
         positive = tvm_ffi.structural_map(simple, (tirx.FloorDiv, of_positive))
         positive = tvm_ffi.structural_map(positive, (tirx.FloorMod, by_positive))
+        positive = tvm_ffi.structural_map(positive, (tirx.FloorDiv, self._in_a_factor))
         if not positive.same_as(simple):
             simple = self._ordered(self._analyzer.simplify(positive))
         if self.sums:
@@ -143,6 +144,20 @@ class Known:
         # (2 h + 2) * w - (h + 1) * w * 2 is 0
         expanded = self._ordered(self._analyzer.simplify(multiplied_out(simple)))
         return min(simple, expanded, key=use_count)
+
+    def _in_a_factor(self, quotient: tirx.FloorDiv) -> tirx.Expr:
+        """Return `(32 * n + 32) * w // 32` as `(n + 1) * w`: TVM divides no sum that is one of several factors."""
+        factors = list(factors_of(quotient.a))
+        if len(factors) == 1 or not isinstance(quotient.b, tirx.IntImm):
+            return quotient
+        for number, factor in enumerate(factors):
+            if not isinstance(factor, tirx.Add | tirx.Sub):
+                continue
+            remainder = self._analyzer.simplify(tirx.floormod(factor, quotient.b))
+            if isinstance(remainder, tirx.IntImm) and int(remainder) == 0:
+                factors[number] = self._analyzer.simplify(tirx.floordiv(factor, quotient.b))
+                return functools.reduce(operator.mul, factors)
+        return quotient
 
     def _without_limits(self, simple: tirx.Expr) -> tirx.Expr:
         """Return an expression without those minima and maxima for which the constraints decide which operand they

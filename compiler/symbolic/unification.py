@@ -339,20 +339,26 @@ def _at_most(above: Dimension, used: Mapping[tirx.Var, Range], holds: Callable[[
 
 
 def _multiple(difference: Size) -> Refined | None:
-    """Return the refinement of dimensions to multiples of the smallest sufficient number."""
+    """Return the refinement of dimensions, of as few as are needed, to multiples of the smallest sufficient number."""
     own = _ranges_of(difference)
     whole = math.lcm(*_divisors(difference.expr))
     if whole > _MAX_DIVISOR:
         return None
     for factor in (number for number in range(2, whole + 1) if whole % number == 0):
-        values: dict[tirx.Var, Dimension] = {var: Size(var) * factor for var in own}
         parts = {
             var: Range(-(-r.minimum // factor), r.maximum // factor, r.size_hint // factor) for var, r in own.items()
         }
         if any(part.maximum < max(part.minimum, 1) for part in parts.values()):
             return None
-        if _is_zero(difference, values, parts):
-            return Refined(multiples={str(var.name): factor for var in own})
+        if not _is_zero(difference, {var: Size(var) * factor for var in own}, parts):
+            continue
+        needed = list(own)
+        for var in own:
+            fewer = [other for other in needed if other is not var]
+            values = {other: Size(other) * factor for other in fewer}
+            if _is_zero(difference, values, own | {other: parts[other] for other in fewer}):
+                needed = fewer
+        return Refined(multiples={str(var.name): factor for var in needed})
     return None
 
 

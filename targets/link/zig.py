@@ -65,7 +65,7 @@ def run_compiler(
         output: the file to write; None: the word after -o.
 
     Raises:
-        CompileError: the command cannot be run, or fails.
+        CompileError: the command cannot be run, or fails, or may not open enough files.
         OSError: the disk is full or a folder cannot be written; the error names the folder.
     """
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": str(folder), **dict.fromkeys(_TEMPORARY, str(folder))}
@@ -84,6 +84,8 @@ def run_compiler(
     if done.returncode != 0:
         outputs = [Path(after) for word, after in itertools.pairwise(command) if word == "-o"]
         _check_disks([folder, *(file.parent for file in (*outputs, *filter(None, [output])))], cache, done)
+        if "FdQuotaExceeded" in done.stderr:
+            raise CompileError("the compiler may not open as many files as it needs", hint="allow more: ulimit -n 256")
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         message = "\n".join(lines[:20]).replace(str(folder), "<link>") or f"it ended with status {done.returncode}"
         raise CompileError(

@@ -30,7 +30,7 @@ from nnefc.symbolic.dims import (
     size_hint,
     substituted,
 )
-from nnefc.symbolic.refinement import Refinement, refined
+from nnefc.symbolic.refinement import Refined, Refinement, refined
 from nnefc.symbolic.unification import unify_dims
 
 N, H, W = (tirx.Var(name, "int64") for name in "nhw")
@@ -80,6 +80,24 @@ def test_quotients_are_by_positive_numbers() -> None:
     assert substituted(up, {H: 7}) == 3
     assert "-3" not in str(up)
     assert (-h // 4) * 2 + 2 * ceil_div(h, 4) == 0
+
+
+def test_a_sum_that_is_one_of_several_factors_is_divided() -> None:
+    h, w = dimension(H), dimension(W)
+    rows, columns = (h - 1) // 32 + 1, (w - 1) // 32 + 1
+    assert rows * 32 * columns // 32 == rows * columns
+    assert (h + 1) * 6 * (w + 2) // 3 == 2 * (h + 1) * (w + 2)
+    assert (h + 1) * 6 * (w + 2) // 4 != (h + 1) * (w + 2)
+
+
+def test_multiples_are_asked_of_the_dimensions_that_need_them_alone() -> None:
+    n, h, w = dimension(N), dimension(H), dimension(W)
+    with pytest.raises(Refined) as asked:
+        unify_dims(n * (h // 8) * w, n * ((h - 1) // 8 + 1) * w)
+    assert asked.value.multiples == {"h": 8}
+    with pytest.raises(Refined) as asked:
+        unify_dims(n * (h // 8) * (w // 8), n * ((h - 1) // 8 + 1) * ((w - 1) // 8 + 1))
+    assert asked.value.multiples == {"h": 8, "w": 8}
 
 
 def test_products_of_sums_are_multiplied_out_where_they_cancel() -> None:

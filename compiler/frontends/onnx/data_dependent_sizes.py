@@ -34,9 +34,15 @@ def note_integers(
     operands: Sequence[AnyValue | None],
     results: Sequence[AnyValue],
 ) -> None:
-    """Note how a node has computed small tensors of integers."""
+    """Note how a node has computed small tensors of integers.
+
+    An operand has its origin before the result has one, or never: a node may give its operand as its result.
+    """
     if node.domain or not all(operand is None or _may_be_sizes(operand) for operand in operands):
         return
+    for operand in operands:
+        if isinstance(operand, Value) and operand.expr is not None:
+            ctx.origins.setdefault(operand.expr, None)
     for index, result in enumerate(results):
         if isinstance(result, Value) and result.expr is not None and _may_be_sizes(result):
             given = tuple(operand for operand in operands if operand is None or isinstance(operand, Value))

@@ -155,7 +155,8 @@ class Context:
         runs: how many runs the session has done, int64 without axes, where something draws random numbers; see `draw`.
         warnings: what the user should know of the model, in sentences.
         labels: what the columns of tensors stand for, by the tensors' names.
-        origins: how small tensors of integers were computed, by their variables; see `sizes_of`.
+        origins: how small tensors of integers were computed, by their variables, None where that is not known; see
+            `sizes_of`.
         computed_choices: the first graphs, by `Subgraph.source`, of choices of which both branches are computed.
     """
 
@@ -168,7 +169,7 @@ class Context:
     runs: Value | None = None
     warnings: list[str] = field(default_factory=list)
     labels: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
-    origins: dict[relax.Expr, Origin] = field(default_factory=dict)
+    origins: dict[relax.Expr, Origin | None] = field(default_factory=dict)
     computed_choices: set[object] = field(default_factory=set)
     _draws: int = 0
     _budget: Budget = field(default_factory=Budget)

@@ -18,6 +18,7 @@ from nnefc.operators.base import (
     is_empty,
     shape_of,
 )
+from nnefc.operators.tensor.data_dependent_sizes import checked_shape, depends_on_data
 from nnefc.operators.tensor.shape import Slice, Squeeze, Unsqueeze
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import is_known, known_less
@@ -32,7 +33,9 @@ _MAX_PARTS = 1024
 
 @dataclass(frozen=True)
 class Concat(Operator):
-    """Tensors one after the other along a dimension; their other dimensions agree."""
+    """Tensors one after the other along a dimension; their other dimensions agree, which the run checks of those that
+    depend on data.
+    """
 
     axis: int
     moves: ClassVar[bool] = True
@@ -47,7 +50,11 @@ class Concat(Operator):
         return (*first[: self.axis], sum(shape[self.axis] for shape in shapes), *first[self.axis + 1 :])
 
     def lower(self, ctx: Emitter, *operands: Operand) -> Operand:
-        self.shape(*map(shape_of, operands))
+        try:
+            self.shape(*map(shape_of, operands))
+        except CompileError:
+            operands = self._checked(ctx, operands)
+            self.shape(*map(shape_of, operands))
         arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
         if len(arrays) == len(operands) > 1:
             return np.concatenate(arrays, self.axis)
@@ -63,6 +70,20 @@ class Concat(Operator):
         wanted = [(*first[: self.axis], shape_of(x)[self.axis], *first[self.axis + 1 :]) for x in given]
         same = [ctx.emit(relax.op.reshape(x, shape)) for x, shape in zip(given, wanted, strict=True)]
         return relax.op.concat(same, self.axis)
+
+    def _checked(self, ctx: Emitter, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """The operands with the sizes that do not depend on data, as far as there are such; the run checks the others.
+
+        Those without elements tell sizes, too.
+        """
+        shapes = list(map(shape_of, operands))
+        if len({len(shape) for shape in shapes}) != 1:
+            return operands
+        sizes = [
+            next((size for size in each if not depends_on_data(size)), each[0]) for each in zip(*shapes, strict=True)
+        ]
+        wanted = [(*sizes[: self.axis], shape[self.axis], *sizes[self.axis + 1 :]) for shape in shapes]
+        return tuple(checked_shape(ctx, x, shape, "Concat") for x, shape in zip(operands, wanted, strict=True))
 
 
 @dataclass(frozen=True)

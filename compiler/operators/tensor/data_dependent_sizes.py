@@ -9,15 +9,17 @@ fails where it is violated. A negative size without a limit fails the run, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count as counting
 from typing import Any, Literal, TypeAlias
 
 from tvm import relax, te, tirx
 
+from nnefc.ir.attributes import INDEPENDENT
 from nnefc.ir.kernel_calls import call_te
 from nnefc.ir.network import DataDependentSize
-from nnefc.operators.base import Emitter, rank_of
+from nnefc.operators.base import Emitter, Operand, dtype_of, rank_of, shape_of
 from nnefc.operators.statements import T, checking, looped, report
 from nnefc.symbolic.dims import (
     Dimension,
@@ -28,7 +30,9 @@ from nnefc.symbolic.dims import (
     bounds,
     dimension,
     dynamic_variables,
+    element_count,
     expression,
+    is_data_dependent_dimension,
     is_known,
     minimum,
     size_hint,
@@ -42,7 +46,9 @@ from nnefc.symbolic.refinement import Refinement
 __all__ = [
     "Beyond",
     "before_the_run",
+    "checked_shape",
     "data_dependent_size",
+    "depends_on_data",
     "expanded_size",
     "new_count",
     "not_empty",
@@ -127,6 +133,36 @@ def before_the_run(ctx: Emitter, limit: Dimension) -> Dimension:
     """Return the maximum of a size, with data-dependent dimensions replaced by their limits, if they have any."""
     around = (each for frame in ctx.frames for each in frame.counts)
     return widest(limit, {each.var: each.limit for each in around if each.limit is not None})
+
+
+def checked_shape(ctx: Emitter, x: Operand, shape: Sequence[Dimension], operator: str) -> Operand:
+    """A tensor with the sizes `shape`, which the run checks where its own ones depend on data.
+
+    Args:
+        operator: for the message if they differ.
+    """
+    own = shape_of(x)
+    pairs = [(one, other) for one, other in zip(own, shape, strict=True) if one != other]
+    if not pairs or not all(depends_on_data(one) or depends_on_data(other) for one, other in pairs):
+        return x
+    count = minimum(element_count(own), element_count(shape))
+
+    def write(needed: list[Any], source: Any, made: Any) -> None:
+        with T.serial(0, expression(count), annotations={INDEPENDENT: True}) as position:
+            made[position] = source[position]
+        for one, other in pairs:
+            report(
+                f"{operator}: the data ask for the sizes {one} and {other}, which must be equal",
+                [*needed, tirx.NE(expression(one), expression(other))],
+            )
+
+    (made,) = checking(ctx, write, [x], [(tuple(shape), dtype_of(x))], "sizes")
+    return made
+
+
+def depends_on_data(size: Dimension) -> bool:
+    """Return whether a size depends on a data-dependent dimension, with or without a limit."""
+    return isinstance(size, Size) and any(map(is_data_dependent_dimension, variables(size.expr)))
 
 
 def new_count(name: str, limit: Dimension | None, values: Range | None = None) -> DataDependentSize:

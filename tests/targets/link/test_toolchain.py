@@ -20,6 +20,7 @@ from nnefc.loader import load
 from nnefc.support.diagnostics import CompileError
 from nnefc.targets.link.constants import Constants
 from nnefc.targets.link.toolchain import LibraryDescription, TensorDescription, link_library, public_symbols
+from nnefc.targets.link.zig import run_compiler
 
 X = TensorDescription("x", "float32", (4,))
 Y = TensorDescription("y", "float32", (4,))
@@ -42,6 +43,13 @@ def test_every_import_comes_from_the_c_library() -> None:
     assert all(name.startswith(("libc.", "libm.", "libpthread.", "ld-linux")) for name in library.needed)
     here = [ctypes.CDLL(ctypes.util.find_library(name)) for name in ("c", "m", "pthread")]
     assert [name for name in library.imported if not any(hasattr(known, name) for known in here)] == []
+
+
+def test_a_compiler_that_may_open_too_few_files_gives_a_hint(tmp_path: Path) -> None:
+    script = "echo 'error: failed to spawn: ProcessFdQuotaExceeded' >&2; exit 1"
+    with pytest.raises(CompileError, match="may not open as many files") as failed:
+        run_compiler(["sh", "-c", script], tmp_path)
+    assert failed.value.hint == "allow more: ulimit -n 256"
 
 
 def test_a_library_has_no_variables_of_threads() -> None:

@@ -7,16 +7,20 @@ optionals are as many tensors, and their lengths stay.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from tvm import relax
 
+from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.values import AnyValue, Map, Optional, Stacked, TensorSequence, Value
 from nnefc.ir.dataflow import bindings_of
 from nnefc.ir.network import Body
+from nnefc.operators.tensor.data_dependent_selection import first_of
+from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import Dimension, Size, dimensions, expression, variables
+from nnefc.symbolic.dims import Dimension, Size, dimensions, element_count, expression, variables
 
-__all__ = ["data_dependent_inside", "leaves", "rebuilt", "sizes_inside", "structure"]
+__all__ = ["data_dependent_inside", "first_elements", "leaves", "rebuilt", "sizes_inside", "structure"]
 
 
 def data_dependent_inside(body: Body, results: Iterable[Value]) -> bool:
@@ -59,6 +63,14 @@ def leaves(values: Iterable[AnyValue]) -> Iterator[Value]:
                 yield from leaves([] if element is None else [element])
             case Map():
                 raise CompileError("a map cannot depend on what is known only at run time")
+
+
+def first_elements(ctx: Context, room: Value, shape: tuple[Dimension, ...]) -> Value:
+    """Return a tensor of a shape that only the run tells, whose elements are the first ones of a flat tensor."""
+    count = element_count(shape)
+    elements = first_of(ctx.emitter, ctx.expr(room), count)
+    made: Value = ctx.apply(Reshape(shape), replace(room, shape=(count,), expr=elements))
+    return replace(made, dtype=room.dtype)
 
 
 def rebuilt(values: Sequence[AnyValue], leaves: Iterator[Value]) -> list[AnyValue]:

@@ -13,7 +13,6 @@ from nnefc.frontends.onnx.control.bodies import leaves, structure
 from nnefc.frontends.onnx.control.tensor_sequences import stacked
 from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.values import AnyValue, Stacked, TensorSequence, Value
-from nnefc.symbolic.dims import bounds
 
 __all__ = ["NO_FORMS", "Forms", "one_element"]
 
@@ -59,7 +58,7 @@ class Forms:
         if list(map(structure, one)) != list(map(structure, other)):
             return self
         pairs = enumerate(zip(leaves(one), leaves(other), strict=True))
-        filled = self.filled | {number for number, pair in pairs if _has_room(*pair)}
+        filled = self.filled | {number for number, pair in pairs if _differ_in_elements(*pair)}
         return replace(self, filled=filled) if filled != self.filled else self
 
 
@@ -68,8 +67,8 @@ NO_FORMS = Forms()
 
 
 def one_element(empty: Value) -> Value:
-    """Returns zeros with sizes of 1 where a tensor without elements has sizes of 0."""
-    return Value(tuple(size or 1 for size in empty.shape), empty.dtype)
+    """Returns a tensor of one element, 0, of the type and the rank of a tensor without elements."""
+    return Value((1,) * empty.rank, empty.dtype)
 
 
 def _common_element(one: AnyValue, other: AnyValue) -> Value | None:
@@ -94,12 +93,7 @@ def _is_like(one: Value, other: Value) -> bool:
     return (one.dtype, one.shape) == (other.dtype, other.shape)
 
 
-def _has_room(one: Value, other: Value) -> bool:
-    """Returns whether one of two tensors has no elements, and there is room for one element where the other one
-    lies.
-    """
+def _differ_in_elements(one: Value, other: Value) -> bool:
+    """Returns whether one of two tensors of one type and rank has no elements, and the other may have some."""
     same_kind = one.dtype == other.dtype != "string" and one.rank == other.rank
-    if not same_kind or (0 in one.shape) == (0 in other.shape):
-        return False
-    empty, full = (one, other) if 0 in one.shape else (other, one)
-    return all(own != 0 or bounds(size)[0] > 0 for own, size in zip(empty.shape, full.shape, strict=True))
+    return same_kind and (0 in one.shape) != (0 in other.shape)

@@ -7,9 +7,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nnefc.frontends.onnx.control.bodies import data_dependent_inside, leaves, rebuilt, sizes_inside, structure
+from nnefc.frontends.onnx.control.bodies import (
+    data_dependent_inside,
+    first_elements,
+    leaves,
+    rebuilt,
+    sizes_inside,
+    structure,
+)
 from nnefc.frontends.onnx.control.branch_constraints import Assumed, SeenInside
-from nnefc.frontends.onnx.control.branch_results import NO_FORMS, Forms, one_element
+from nnefc.frontends.onnx.control.branch_results import NO_FORMS, Forms
 from nnefc.frontends.onnx.operator import Context, Subgraph
 from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, Value, same_values
 from nnefc.ir.network import Body, If
@@ -17,7 +24,7 @@ from nnefc.operators.statements import Failure
 from nnefc.operators.tensor.data_dependent_sizes import before_the_run, data_dependent_size
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.arrays import of_elements
-from nnefc.symbolic.dims import Dimension, Range, element_count, greatest, may_exceed, narrower_ranges
+from nnefc.symbolic.dims import Dimension, Range, bounds, element_count, greatest, narrower_ranges
 from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined, empty_undecided
 from nnefc.symbolic.values import Boolean, chosen, depends_on_data, negated, possible_ranges, single_size
 
@@ -124,11 +131,17 @@ def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch, for
     pairs = list(zip(leaves(first.outputs), leaves(second.outputs), strict=True))
     shapes = [_joint_shape(ctx, condition, a, b, k in forms.filled) for k, (a, b) in enumerate(pairs)]
     has_elements = [0 not in a.shape or 0 not in b.shape for a, b in pairs]
+    rooms = [_room(ctx, shape) if k in forms.filled else shape for k, shape in enumerate(shapes)]
     like = [
-        replace(a, shape=shape) for (a, _), shape, is_there in zip(pairs, shapes, has_elements, strict=True) if is_there
+        replace(a, shape=room) for (a, _), room, is_there in zip(pairs, rooms, has_elements, strict=True) if is_there
     ]
     operands = [condition, *first.captured, *second.captured]
-    results = iter(ctx.emit_control(If(first.body, second.body), operands, like) if like else ())
+    made = iter(ctx.emit_control(If(first.body, second.body), operands, like) if like else ())
+    results = (
+        next(made) if room is shape else first_elements(ctx, next(made), shape)
+        for shape, room, is_there in zip(shapes, rooms, has_elements, strict=True)
+        if is_there
+    )
     tensors = [
         _agreed(a, b, next(results)) if is_there else Value.empty(a.shape, a.dtype)
         for (a, b), is_there in zip(pairs, has_elements, strict=True)
@@ -136,31 +149,33 @@ def _chosen(ctx: Context, condition: Value, first: _Branch, second: _Branch, for
     return rebuilt(first.outputs, iter(tensors))
 
 
+def _room(ctx: Context, shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The shape of a tensor in which a result of this shape lies: a flat one where the result may have no elements,
+    since a branch that gives none writes one.
+    """
+    count = element_count(shape)
+    return shape if bounds(before_the_run(ctx.emitter, count))[0] > 0 else (greatest(count, 1),)
+
+
 def _joint_shape(ctx: Context, condition: Value, a: Value, b: Value, is_filled: bool) -> tuple[Dimension, ...]:
     """The shape of a result that one of two branches gives: what differs is a size that the condition tells.
 
     Args:
-        is_filled: whether a branch that gives no elements has room for some.
+        is_filled: whether one branch gives no elements, and the other some.
 
     Raises:
-        CompileError: the types or the ranks differ, or one of them has no elements, and no room for any.
+        CompileError: the types or the ranks differ, or neither has elements, in different shapes.
     """
-    refusal = CompileError(
-        f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
-        "known at run time only"
-    )
     same_kind = a.dtype == b.dtype and a.rank == b.rank
     if not same_kind or (a.shape != b.shape and (0 in a.shape or 0 in b.shape) and not is_filled):
-        raise refusal
-    shape = tuple(
+        raise CompileError(
+            f"the branches give {a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}, and which one holds is "
+            "known at run time only"
+        )
+    return tuple(
         one if one == other else _joint_size(ctx, condition, one, other)
         for one, other in zip(a.shape, b.shape, strict=True)
     )
-    if is_filled:
-        written = one_element(a if 0 in a.shape else b).shape
-        if may_exceed(element_count(written), before_the_run(ctx.emitter, element_count(shape))):
-            raise refusal  # sizes choose, or another size is needed: there is no room where there are no elements
-    return shape
 
 
 def _truth(sizes: Array) -> Boolean:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnefc.frontends.onnx.control.bodies import data_dependent_inside, leaves, rebuilt, structure
+from nnefc.frontends.onnx.control.bodies import data_dependent_inside, first_elements, leaves, rebuilt, structure
 from nnefc.frontends.onnx.control.growing_states import Axis, Growth, bounded, found
 from nnefc.frontends.onnx.control.tensor_sequences import stacked
 from nnefc.frontends.onnx.data_dependent_sizes import sizes_of, sizes_that_follow
@@ -19,7 +19,6 @@ from nnefc.frontends.onnx.operator import Context
 from nnefc.frontends.onnx.values import AnyValue, Array, Stacked, TensorSequence, Value, same_values
 from nnefc.ir.network import Loop
 from nnefc.operators.math.elementwise import Elementwise
-from nnefc.operators.tensor.data_dependent_selection import first_of
 from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.diagnostics import CompileError
@@ -345,10 +344,7 @@ class _LoopBody:
         """A state after the loop."""
         if not self._is_held(k):
             return room
-        ctx, shape = self._ctx, self._shape_after(k, sizes)
-        elements = first_of(ctx.emitter, ctx.expr(room), element_count(shape))
-        made: Value = ctx.apply(Reshape(shape), replace(room, shape=(element_count(shape),), expr=elements))
-        return replace(made, dtype=room.dtype)
+        return first_elements(self._ctx, room, self._shape_after(k, sizes))
 
 
 def _shaped(ctx: Context, value: Value, shape: tuple[int, ...]) -> Value:

@@ -470,6 +470,19 @@ def test_a_data_dependent_size_may_have_to_be_a_number(tmp_path: Path) -> None:
             library.run({**feeds[0], "w": np.ones(5, np.float32)})
 
 
+def test_a_size_that_a_node_passes_on_is_what_it_was(tmp_path: Path) -> None:
+    """A conversion to the type that there is already."""
+    nodes = [
+        node("ReduceSum", "x", "sum", keepdims=0),
+        node("Cast", "sum", "whole", to=TensorProto.INT64),
+        node("Cast", "whole", "same", to=TensorProto.INT64),
+        node("Range", "zero same one", "y"),
+    ]
+    constants = {"zero": np.array(0, np.int64), "one": np.array(1, np.int64)}
+    feeds = [{"x": np.array(x, np.float32)} for x in ((2.5, 3.1), (0,), (4,))]
+    check(model_of(nodes, {"x": ["n"]}, {"y": TensorProto.INT64}, **constants), tmp_path, None, feeds)
+
+
 def trips(*, condition: bool) -> onnx.ModelProto:
     """A loop that adds `x` to a state, as often as the sum of `c` says, or until the state is above it."""
     value = helper.make_tensor_value_info

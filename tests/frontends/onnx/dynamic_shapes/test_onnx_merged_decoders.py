@@ -13,9 +13,8 @@ from cached_decoders import feeds, merged_decoder
 from onnx import TensorProto, helper, numpy_helper
 
 import nnefc
-from nnefc.driver.formats import load_network
 from nnefc.loader import RunError
-from nnefc.support.diagnostics import CompileError, ModelWarning
+from nnefc.support.diagnostics import ModelWarning
 
 RNG = np.random.default_rng(4)
 
@@ -117,25 +116,3 @@ def test_branches_without_elements_and_with_sequences_of_other_lengths(tmp_path:
     with nnefc.compile(path).load(threads=1) as library:
         for n, chosen in ((1, True), (4, False), (4, True), (1, False)):
             check(library, session, {"x": RNG.random((n, 3, 2), np.float32), "c": np.array(chosen)})
-
-
-def test_branches_without_elements_that_sizes_choose_are_refused(tmp_path: Path) -> None:
-    """There is no room then where the result has no elements."""
-    info, real = helper.make_tensor_value_info, TensorProto.FLOAT
-    nodes = [
-        helper.make_node("Size", ["x"], ["size"]),
-        helper.make_node("Less", ["size", "ten"], ["c"]),
-        helper.make_node(
-            "If",
-            ["c"],
-            ["y"],
-            then_branch=branch("then", helper.make_node("Neg", ["x"], ["full"]), info("full", real, None)),
-            else_branch=branch("else", helper.make_node("Identity", ["none"], ["empty"]), info("empty", real, None)),
-        ),
-    ]
-    constants = [numpy_helper.from_array(np.zeros(0, np.float32), "none"), numpy_helper.from_array(np.array(10), "ten")]
-    graph = helper.make_graph(nodes, "g", [info("x", real, ["n"])], [info("y", real, None)], constants)
-    path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    with pytest.raises(CompileError, match="the branches give"):
-        load_network(path)

@@ -101,6 +101,28 @@ def test_a_dynamic_dimension_expands_to_a_data_dependent_size(tmp_path: Path) ->
         library.run({"x": ones((3, 9), 4), "lines": rows[-1]})
 
 
+def test_a_run_checks_data_dependent_sizes_that_are_joined(tmp_path: Path) -> None:
+    """A tensor is cut in two at a position, or two positions apart, and joined again."""
+    nodes = [
+        node("Cast", "cuts", "positions", to=INT),
+        node("Split", "positions", "first second", axis=0),
+        node("Slice", "x none first", "front"),
+        node("Slice", "x second end", "back"),
+        node("Concat", "front back", "whole", axis=0),
+        node("Concat", "whole x", "y", axis=1),
+        node("Concat", "empty whole", "z", axis=0),
+    ]
+    constants = {"none": NUMBERS["none"], "end": np.array([99], np.int64), "empty": np.zeros((0, 2), np.float32)}
+    proto = model_of(nodes, {"x": ["n", 2], "cuts": [2]}, {"y": FLOAT, "z": FLOAT}, **constants)
+    rows = [RNG.random((size, 2)).astype(np.float32) for size in (5, 5, 7, 1, 5)]
+    feeds = [{"x": x, "cuts": np.float32([k, k])} for x, k in zip(rows, (2, 0, 9, 1, -2), strict=True)]
+    with (
+        check(proto, tmp_path, None, feeds).load() as library,
+        pytest.raises(RunError, match=r"Concat: .* must be equal"),
+    ):
+        library.run({"x": rows[0], "cuts": np.float32([2, 4])})
+
+
 def test_a_branch_that_is_not_chosen_checks_no_size_to_expand_to(tmp_path: Path) -> None:
     expanding = helper.make_graph([node("Expand", "lines size", "t")], "then", [], [onnx.ValueInfoProto(name="t")])
     chosen = [node("NonZero", "lines", "found"), node("Cast", "found", "e", to=FLOAT)]
