@@ -1,6 +1,6 @@
 # Every goal sets up .venv by itself: a machine needs Python 3.11 or newer and make, nothing else.
 #
-#   make run        compile the digits example and classify its held-back pictures
+#   make run        compile the digits example and classify images that it was not trained on
 #   make chat       compile a language model and talk to it (CHAT='--prompt "…"' for one question)
 #   make test       the tests, in two processes (WORKERS=n for another number)
 #   make test-all   the same and the slow ones: whole networks, hours (PART=1/4 for a quarter)
@@ -9,7 +9,7 @@
 #   make stress     the runtime's threads, under sanitizers and in all orders of steps (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
 #   make gpu-report the predicted time of each launch of networks on GPUs, without one (NETWORKS='bert_base*16')
-#   make bench      nnefc beside its peers (BENCH='resnet50 --threads 1' to choose)
+#   make bench      nnefc and its peers, timed in turns (BENCH='resnet50 --threads 1' to choose)
 #   make pages      the pages of results that are due, with the commands that renew them
 #   make lint       ruff and mypy; make style and make types for one of them
 #   make dist       the wheels, the archive of the sources and their digests, in dist

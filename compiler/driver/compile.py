@@ -464,7 +464,10 @@ def _check_without_heap(network: Network, target: Target) -> None:
             hint=f"compile C source, where strings have memory of the caller's: --emit c -t {name}",
         )
     if network.vocabulary:
-        raise CompileError(f"the target {name} has no heap, which a tokenizer needs")
+        raise CompileError(
+            f"the target {name} has no heap, which a tokenizer needs",
+            hint="compile for a machine with an operating system: nnefc targets lists them",
+        )
     if network.dynamic_dimensions:
         raise CompileError(
             f"the target {name} has no heap, which sizes that are known at run time need",

@@ -54,7 +54,7 @@ def constant(value: np.ndarray, dtype: str | None = None) -> GenericConst:
     """
     value = np.asarray(value)  # NumPy's arithmetic gives scalars in place of arrays without axes
     if value.nbytes >= LARGE:
-        release_pages()  # what it was made of has been read
+        release_pages()  # the mapped constants have been read
     if dtype is not None and dtype != str(value.dtype):
         return relax.const(tensor_of(aligned_copy(value, dtype)))
     is_viewed = str(value.dtype) in VIEWED  # NumPy's DLPack does not know the type

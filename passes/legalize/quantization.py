@@ -35,7 +35,7 @@ def _each(
     the code.
     """
     data, *parameters = call.args
-    axis = int(call.attrs.axis)  # of no meaning where all elements have the same parameters, as that of a scalar
+    axis = int(call.attrs.axis)  # unused where all elements share their parameters
     fixed = [is_constant(parameter) and not shape_of(parameter) for parameter in parameters]
     no_zero = is_constant(parameters[1]) and not array_of(parameters[1]).any()
 

@@ -71,7 +71,7 @@ def _goes_by_values(kernel: tirx.PrimFunc) -> bool:
         (tirx.BufferStore, lambda store: found.append(is_of_values(*store.indices))),
         (Call, called),
     ]
-    tvm_ffi.structural_walk(kernel.body, looks, order="pre")  # what is bound comes before what names it
+    tvm_ffi.structural_walk(kernel.body, looks, order="pre")  # bindings come before their uses
     return any(found)
 
 

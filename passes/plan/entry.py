@@ -53,12 +53,12 @@ from nnefc.symbolic.dims import Dimension, expression
 
 __all__ = ["ControlledCall", "entry_function"]
 
-_PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: what time it is when this kernel begins
-_PROFILE_END = "nnefc_profile_end"  # of the runtime: adds up what has gone by since then
-_AT_STEP = "nnefc_at_step"  # of the runtime: notes what the kernel that follows computes
-_LONGEST_STEP = 160  # letters of what is noted
-_BETWEEN_KERNELS = "nnefc_between_kernels"  # of the runtime: what happens before the call of this number
-_GO_ON, _END = 0, 1  # what it answers; anything else skips the call
+_PROFILE_BEGIN = "nnefc_profile_begin"  # of the runtime: returns the time at which a kernel begins
+_PROFILE_END = "nnefc_profile_end"  # of the runtime: adds the time since then to the kernel's
+_AT_STEP = "nnefc_at_step"  # of the runtime: records which part of the model the next kernel computes
+_LONGEST_STEP = 160  # letters of such a record
+_BETWEEN_KERNELS = "nnefc_between_kernels"  # of the runtime: decides whether the call of this number runs
+_GO_ON, _END = 0, 1  # its answers; anything else skips the call
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class _Writer:
         made: list[tirx.Stmt] = []
         for buffer, each in ((own, each) for own in buffers for each in self._counts.get(own, ())):
             count = each.var
-            if each.limit == 0:  # of a kernel that checks: nothing has to wait for what it says
+            if each.limit == 0:  # the kernel only checks: nothing waits for its size
                 made.append(tirx.Bind(count, int64(0)))
                 continue
             address = area_of(plan.positions[buffer], areas).address

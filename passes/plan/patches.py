@@ -325,7 +325,7 @@ class _Writer:
             needs = kernel.needs(rows)
             assert needs is not None
             reads: list[Buffer] = []
-            held: dict[tirx.Var, int] = {}  # rows that are in memory, of operands of which more are there than needed
+            held: dict[tirx.Var, int] = {}  # rows in memory of operands that have more rows than are needed
             params = kernel.kernel.func.params
             for buffer, param in zip(step.reads, params, strict=False):
                 if param not in needs:

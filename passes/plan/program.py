@@ -451,14 +451,20 @@ class _Reader:
                 return self._value[expr]
         if is_constant(expr):
             return [self._pool.constant(expr)]
-        raise CompileError(f"cannot lower the expression {expr}")
+        raise CompileError(
+            f"cannot lower the expression {str(expr)[:200]}",
+            hint="passes over the graph must leave variables, constants, tuples, and calls of kernels",
+        )
 
     def _bind(self, var: relax.Var, value: relax.Expr) -> list[Buffer]:
         if not isinstance(value, relax.Call):
             return self.buffers(value)
         control = control_index(value)
         if control is None and value.op != tvm.ir.Op.get("relax.call_tir"):
-            raise CompileError(f"the operation {value.op} has no lowering")
+            raise CompileError(
+                f"the operation {value.op} has no lowering",
+                hint="define it by operators that have one: see docs/how-to/add-an-operator.md",
+            )
         results = value.ty_args[0]
         types = list(results.fields) if isinstance(results, relax.TupleType) else [results]
         reads = tuple(self.buffers(value.args[1]))

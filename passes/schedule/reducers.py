@@ -74,7 +74,7 @@ def _register(reducer: Reducer) -> None:
     def identity(values: Sequence[tirx.Expr]) -> list[tirx.Expr]:
         return list(values if is_of_others(values) else reducer.first)
 
-    # TVM would destroy what it is given after Python has ended; registered functions stay alive.
+    # TVM would destroy functions that it is given after Python has ended; registered ones stay alive.
     names = [f"nnefc.reducer{next(_NUMBERS)}" for _ in range(2)]
     for name, function in zip(names, (combine, identity), strict=True):
         tvm.register_global_func(name, function)

@@ -55,7 +55,7 @@ def test_a_library_runs_as_often_as_asked() -> None:
     result = bench(sample_library(), "--runs", 7, "--threads", 1)
     assert result.exit_code == 0, result.output
     head, row, words = result.stdout.splitlines()[:3]
-    assert head.split() == ["runs", "least", "median", "90", "%", "99", "%", "largest", "runs/s"]
+    assert head.split() == ["runs", "min", "median", "90", "%", "99", "%", "max", "runs/s"]
     assert row.split()[1] == "7"
     assert words == "milliseconds a run; 1 thread, 1 session"
     minimum, median, tenth, last, largest = map(float, row.split()[2:7])
@@ -68,7 +68,7 @@ def test_sessions_run_side_by_side_and_json_has_all_of_it() -> None:
     record = json.loads(result.stdout)
     assert (record["sessions"], record["results"][0]["runs"]) == (3, 12)
     times = record["results"][0]
-    assert 0 < times["least"] <= times["mean"] <= times["largest"]
+    assert 0 < times["min"] <= times["mean"] <= times["max"]
     assert times["runs_per_second"] > 0 and times["bytes"]["constants"] > 0
 
 

@@ -119,7 +119,7 @@ def test_the_name_may_be_left_out_for_the_only_input(negate: None, tmp_path: Pat
 def test_without_a_folder_the_outputs_are_described(model: Any, tmp_path: Path) -> None:
     np.savez(tmp_path / "both.npz", **{"a": A, "b/1": B})
     lines = run("--input", tmp_path / "both.npz").stdout.splitlines()
-    assert lines[0].split() == ["output", "type", "shape", "least", "mean", "largest"]
+    assert lines[0].split() == ["output", "type", "shape", "min", "mean", "max"]
     assert lines[1].split() == ["sum", "float32", "[2,", "3]", "1", "3.5", "6"]
 
 

@@ -196,7 +196,7 @@ class _Report:
     def lines(self) -> list[str]:
         """Return a table with a line for each contender, and notes."""
         several = len(self.entries) > 1
-        head = ["", "runs", "least", "median", *(f"{p} %" for p in _PERCENTILES), "largest", "runs/s"]
+        head = ["", "runs", "min", "median", *(f"{p} %" for p in _PERCENTILES), "max", "runs/s"]
         rows = [[*head, *(["speed", "difference"] if several else [])]]
         for entry, times in zip(self.entries, self.times, strict=True):
             spread = [min(times.runs), times.median, *map(times.percentile, _PERCENTILES), max(times.runs)]
@@ -230,11 +230,11 @@ class _Report:
                 {
                     "name": entry.contender.name,
                     "runs": len(times.runs),
-                    "least": min(times.runs),
+                    "min": min(times.runs),
                     "median": times.median,
                     "mean": times.mean,
                     **{f"p{percent}": times.percentile(percent) for percent in _PERCENTILES},
-                    "largest": max(times.runs),
+                    "max": max(times.runs),
                     "runs_per_second": times.rate,
                     "largest_difference": _recorded(_difference(self.entries[0].results, entry.results)),
                     "bytes": entry.memory,

@@ -112,7 +112,7 @@ def compare_model(
     if options["precision"] == "auto":
         raise click.UsageError("--precision auto chooses by errors itself: say which precision to look at")
     if key is not None and library is None:
-        raise click.UsageError("--key is of a --library")
+        raise click.UsageError("--key checks the signature of a library: give it by --library")
     if html is not None:
         check_page(html)
     from nnefc.support.minimal_tvm import import_tvm

@@ -167,7 +167,7 @@ def describe(results: Mapping[str, np.ndarray[Any, Any]], types: Mapping[str, st
     """
     from nnefc.loader.arrays import float32_of_bfloat16
 
-    rows = [("output", "type", "shape", "least", "mean", "largest")]
+    rows = [("output", "type", "shape", "min", "mean", "max")]
     for name, array in results.items():
         values = float32_of_bfloat16(array) if types[name] == "bfloat16" else array
         rows.append((name, types[name], f"[{', '.join(map(str, array.shape))}]", *summary(values)))

@@ -239,7 +239,9 @@ def _check(given: Hyperparameters, source: str) -> None:
         checks += [("tokens with embeddings of a layer", updates.tokens, 1 << 26)]
         checks += [("layers with keys", given.layers - given.shared_layers, given.layers)]
         if not 0 <= updates.active < updates.count:
-            raise CompileError(f"'{source}': a position has no row {updates.active} of {updates.count}")
+            raise CompileError(
+                f"'{source}': the active row of a position is {updates.active}, it can be 0 to {updates.count - 1}"
+            )
     if given.latent is not None:
         own = given.latent
         checks += [("elements of a latent vector", own.rank, _MAX_SIZE), ("elements of a value", own.value, _MAX_SIZE)]

@@ -229,7 +229,7 @@ class ArgMinMax(Reduction):
         if is_empty(shape) or count == 1:
             return zeros(shape, self.dtype)
         if count == 0:
-            raise CompileError("an axis without elements has no largest one")
+            raise CompileError(f"{list(shape_of(x))} has no elements to find the largest or smallest of")
         reducer = min_max_position(self.largest, -1 if self.last else _NOWHERE, self.last)
 
         def function(x: te.Tensor) -> te.Tensor:
@@ -338,7 +338,7 @@ class Variance(Reduction):
     def lower(self, ctx: Emitter, x: Operand) -> Operand:
         count = self._count(x)
         if not self.axes or not may_exceed(count, math.floor(self.correction)):
-            raise CompileError("the variance needs more elements")
+            raise CompileError(f"a variance of {count} elements with the correction {self.correction:g} is not defined")
         data, axes = ctx.expr(x), list(self.axes)
         centred = ctx.emit(relax.op.subtract(data, ctx.emit(relax.op.mean(data, axes, keepdims=True))))
         squares = ctx.emit(relax.op.multiply(centred, centred))

@@ -43,7 +43,10 @@ class Tokens(SameShape):
         if is_empty(shape):
             return np.zeros((*shape, 0), np.int64)
         if not self.patterns or (self.keeps_matches and len(self.patterns) > 1):
-            raise CompileError(f"{len(self.patterns)} regular expressions do not say what a token is")
+            raise CompileError(
+                f"there are {len(self.patterns)} regular expressions: one is needed that matches tokens, or several "
+                "that match separators"
+            )
         pool, positions = b"", []
         for pattern in self.patterns:
             positions.append(len(pool))

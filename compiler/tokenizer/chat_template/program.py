@@ -146,7 +146,7 @@ class Program:
             CompileError: the template is too long.
         """
         if operand > _MAX_OPERAND:
-            raise CompileError("it is too long")
+            raise CompileError(f"it needs more than {_MAX_OPERAND:,} instructions or constants")
         self._code += [opcode | operand << 8, *words]
 
     def jump(self, opcode: Opcode, label: Label, *words: int) -> None:
@@ -170,7 +170,7 @@ class Program:
     def _resolve(self, label: Label) -> None:
         assert label.position is not None
         if label.position > _MAX_OPERAND:
-            raise CompileError("it is too long")
+            raise CompileError(f"it needs more than {_MAX_OPERAND:,} instructions or constants")
         for jump in label.jumps:
             self._code[jump] |= label.position << 8
         label.jumps = []

@@ -13,7 +13,7 @@ from nnefc.symbolic.dims import Dimension, bounds, expression
 
 __all__ = ["LOWEST", "Attended", "AttentionTiles", "Datum", "Index", "Loads", "keys_seen"]
 
-LOWEST = -3.4028234663852886e38  # of all finite numbers: what a row is compared with of which nothing is seen
+LOWEST = -3.4028234663852886e38  # the lowest finite number: the maximum of a row whose keys are all hidden
 
 Index = Sequence[tirx.Expr]
 Loads = Sequence[Callable[[Index], tirx.Expr]]

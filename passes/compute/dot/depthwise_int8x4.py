@@ -29,8 +29,8 @@ __all__ = ["Words", "convolve_int8x4", "use_int8x4", "words_of"]
 
 
 _NAME = "nnefc.word_of_neighbours"
-_PIXELS = 4  # of a word
-_WRITTEN_OUT = 16  # results of a row, at any positions of which words are known when code is made
+_PIXELS = 4  # in a word
+_WRITTEN_OUT = 16  # the longest row whose results are unrolled, with words at constant positions
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def _exchange_rate(size: int, both: int, target: Target) -> float:
         both: bytes of the transformed data and of the products, which are in the second cache together.
     """
     second = target.costs.l2_bytes
-    found_in = both if both <= second else max(size, second + 1)  # no less than what the third cache is asked for
+    found_in = both if both <= second else max(size, second + 1)  # the third cache, or memory
     return target.costs.bytes_per_cycle(found_in) / 2
 
 

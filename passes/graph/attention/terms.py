@@ -321,7 +321,7 @@ class _Reader:
             return None
         made = self._of_kernel(value, index, self._other)
         assert isinstance(made, tirx.Select)
-        return tirx.if_then_else(made.condition, made.true_value, made.false_value)  # of which one is loaded
+        return tirx.if_then_else(made.condition, made.true_value, made.false_value)  # loads only one of them
 
     def _converted(self, expr: relax.Expr, index: Index) -> tirx.Expr | None:
         """Returns an element of a cache that is kept in fewer bits, converted to float32; None for anything else.

@@ -167,7 +167,7 @@ class ContractionRule:
                 )
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, smaller)
         if streamed:
-            tile = RegisterTile(1, 1, 1)  # one stream from memory: what the next one reads lies behind it
+            tile = RegisterTile(1, 1, 1)  # one stream from memory: the next tile reads on where this one ends
         elif tiled is None and (assembled or of_quads or (target.vectors.by_scalar and not roles.steps)):
             tile, tail = choose_uneven_tile(outer_size, size, columns, target, kind, column != vector)
             tiled = _tiled(sch, block, epilogue, rows[-1], tile.rows, (tail,)) if tail else None
@@ -263,8 +263,7 @@ class ContractionRule:
         if streamed:
             sch.annotate(fused, PREFETCH_STREAM, target.costs.l1_bytes // target.costs.loops.prefetch_share)
         if apart is not None:
-            # LLVM would take what is loaded out of a loop of one iteration, to before what it asks for: too much at
-            # once
+            # LLVM would hoist the loads of a loop of one iteration above its prefetches: too many at once
             several = [loop for loop in reduced if trip_count(sch, loop) != 1]
             sch.annotate(several[-1] if several else reduced[-1], PREFETCH_NEXT_PANEL, apart)
         if target.vectors.by_lane and not roles.steps:
@@ -276,7 +275,7 @@ class ContractionRule:
             sch.annotate(reduced[-1], ASSEMBLY_MICROKERNEL, [loaded_together(target), terms])
         if not target.hosted and len(reduced) > 1 and trip_count(sch, reduced[-1]) <= _SHORT:
             sch.unroll(reduced[-1])  # small cores take as long for a loop iteration as for some products
-        start = sch.decompose_reduction(block, reduced[0])  # its loops are those of more than one iteration
+        start = sch.decompose_reduction(block, reduced[0])  # drops loops of one iteration
         _unroll_and_vectorize(sch, start, sides)
         written = bits_of(str(sch.get(epilogue).writes[0].source.dtype))
         at_once = tile.columns if (target.vectors.by_lane or spread) and written == _BYTE else 1

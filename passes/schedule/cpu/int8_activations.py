@@ -63,7 +63,7 @@ def _is_limited(expr: tirx.Expr) -> bool:
                     elif isinstance(expr, tirx.Max):
                         low = max(low, float(limit.value))
                 if isinstance(expr, tirx.Add) and high - low > _MAX:
-                    low, high = -math.inf, math.inf  # of the sum, not of what is added to
+                    low, high = -math.inf, math.inf  # the limits found so far are those of the sum, not of its terms
                 expr = inner
             case _:
                 return high - low <= _MAX

@@ -172,7 +172,7 @@ def _reduce_in_lanes(sch: s_tir.Schedule, lanes: int) -> tuple[Size, set[str]]:
                 vectors = _vectors_at_once(length, lanes)
                 _, lane = sch.split(column, [None, vectors * lanes])
                 partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
-                if vectors > 1:  # of which one is made before its lanes are joined
+                if vectors > 1:  # joined into one vector before its lanes are joined
                     _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
                     partial.add(sch.get(sch.rfactor(lane, first)).name_hint)
     return longest, partial

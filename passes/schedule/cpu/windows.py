@@ -95,7 +95,7 @@ class WindowsRule:
         if not all(_ends_with(region, channels.var) for region in (*(() if permuted else step.reads), *step.writes)):
             return None
         room = registers // 2
-        if target.vectors.group > 1:  # what the window holds takes registers, for no operand comes from memory
+        if target.vectors.group > 1:  # no operand comes from memory, so that the window needs registers too
             lanes, room = _in_groups(step, lanes, room, target)
         at_once = min(_RESULTS_AT_ONCE, room) if registers >= 8 or target.vectors.group > 1 else 1
         return self._schedule(kernel.schedule(), step, staged, lanes, at_once, permuted)
@@ -140,7 +140,7 @@ class WindowsRule:
                 sch.unroll(loop)
         elif COMPUTED_OPERANDS in step.node.annotations and trip_count(sch, window[-1]) <= _LARGEST_UNROLLED:
             sch.unroll(window[-1])
-        elif permuted:  # neighbouring results share what is read by one turn
+        elif permuted:  # neighbouring results share the loads of one turn
             short = trip_count(sch, *window[-2:]) <= _LARGEST_PERMUTED
             for loop in window[-2:] if short else window[-2:-1]:
                 sch.unroll(loop)

@@ -134,7 +134,7 @@ class _LargeScratch:
             return stmt
         trip_count = None if around is None else around.extent
         asked = {*variables(expression(size)), *(variables(trip_count) if trip_count is not None else ())}
-        if not asked <= self._sizes:  # what the kernel counts itself
+        if not asked <= self._sizes:  # the kernel computes some of these sizes itself
             return stmt
         dtype = str(buffer.dtype)
         elements = aligned(size) // element_bytes(dtype)

@@ -61,7 +61,7 @@ def _by_lane(loop: tirx.For) -> tirx.For:
     store, vector = nest[-1].body, nest[-1]
     if not isinstance(store, tirx.BufferStore) or vector.kind != tirx.ForKind.VECTORIZED:
         return loop
-    if any(True for _ in conditions_of(store.value)):  # what is not read on a condition may not be there
+    if any(True for _ in conditions_of(store.value)):  # hidden elements may lie outside
         return loop
     together = math.gcd(_extent(loop), lanes)
     if together > 1 and _neighbours(store, vector, loop, lanes):

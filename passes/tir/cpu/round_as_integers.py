@@ -29,7 +29,7 @@ _SATURATED_SUM = "nnefc.saturated_sum"
 _VECTOR = 4  # lanes
 _LARGE = 12582912.0  # 3 · 2²²
 _LARGE_BITS = 0x4B400000
-_MAX = 2.0**21  # of what is rounded by a sum
+_MAX = 2.0**21  # the largest number that is rounded by adding _LARGE
 
 
 def round_as_integers(func: tirx.PrimFunc, features: Collection[str]) -> tirx.PrimFunc:

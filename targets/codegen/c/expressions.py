@@ -342,7 +342,10 @@ class ExpressionWriter:
         if lanes_of(let.value) > 1:
             return self.value(self.lane(let, 0))
         if isinstance(let.value.ty, PointerType):
-            raise CompileError("C source has no names of addresses in expressions")
+            raise CompileError(
+                "C source cannot bind an address within an expression",
+                hint="compile a static library: -t cortex-m4 -o NAME.a",
+            )
         self.variables[let.var] = self.alias(str(let.var.name), let.value)
         return self.value(let.body)
 

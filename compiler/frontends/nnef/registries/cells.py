@@ -83,7 +83,7 @@ def _gru_seq(context: ExtensionContext, args: Arguments) -> tuple[Operand, Opera
     """A GRU layer over `[batch, steps, inputs]`; `projected` are the inputs of gates, their bias among them."""
     emitter, hidden = context.emitter, args.hidden
     if abs(args.chunk) != 1:
-        raise CompileError(f"a layer that goes on by {args.chunk} steps is not supported")
+        raise CompileError(f"'chunk' is {args.chunk}: a layer reads one step at a time, forward (1) or backward (-1)")
     x, start = args.x, emitter.reshaped(args.initial_h, (shape_of(args.x)[0], hidden))
     kept = None
     if context.keeps_states and not args.reset_every_turn:

@@ -50,7 +50,7 @@ def _moe_ffn(context: ExtensionContext, args: Arguments) -> Operand:
     if args.gate not in _GATES or args.activation not in _ACTIVATIONS:
         raise CompileError(f"experts of the gate '{args.gate}' and the activation '{args.activation}' are not known")
     if args.expert_layout not in ("canonical", "linear"):
-        raise CompileError(f"experts cannot lie '{args.expert_layout}'")
+        raise CompileError(f"'expert_layout' is '{args.expert_layout}', neither 'canonical' nor 'linear'")
     rows = emitter.reshaped(args.x, (shape[0] * shape[1], shape[2])) if len(shape) == 3 else args.x
     is_transposed = args.expert_layout == "canonical"
     first, second, third = (_layer(context, args[name], is_transposed) for name in ("w1", "w2", "w3"))

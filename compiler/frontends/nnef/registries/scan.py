@@ -74,7 +74,7 @@ def _scan(context: ExtensionContext, args: Arguments) -> Value:
     emitter = context.emitter
     scanned = [_scanned(context, *each) for each in args.scan]
     if not scanned:
-        raise CompileError("a scan needs a tensor to go over")
+        raise CompileError("'scan' is empty: a scan needs a tensor whose chunks it reads")
     counts = [shape_of(each.chunks)[0] for each in scanned]
     if any(count != counts[0] for count in counts):
         raise CompileError(f"the tensors of a scan have different numbers of chunks: {counts}")

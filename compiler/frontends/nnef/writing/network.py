@@ -254,7 +254,7 @@ class _Writer:
                 return document.say(operator, *operands)
             case relax.Var() | GenericConst():
                 return document.value(value)
-        raise Unsayable("it is nothing that NNEF has")
+        raise Unsayable(f"NNEF has no form of a {type(value).__name__} of Relax")
 
     def _controlled(self, control: Control, operands: list[relax.Expr]) -> Any:
         """The results of a loop; branches cannot be written."""

@@ -46,7 +46,7 @@ def operator_of(call: relax.Call) -> tuple[Operator, tuple[Any, ...]]:
         Unsayable: the library has none.
     """
     if not isinstance(call.op, tvm.ir.Op):
-        raise Unsayable("it is called in a way that has no name", no_rule=True)
+        raise Unsayable("NNEF has no calls of functions", no_rule=True)
     name = call.op.name.removeprefix("relax.")
     if name in _READERS:
         return _READERS[name](call)

@@ -63,7 +63,9 @@ def parts_of(
     axes = [axis_of(i, len(shape)) for i in (dims or (0 if dim is None else dim,))]
     count = len(axes)
     if not shape or len(set(axes)) != count:
-        raise CompileError("a dimension is sliced twice, or there is none")
+        raise CompileError(
+            f"the dimensions {axes} are sliced twice" if shape else "a tensor without dimensions cannot be sliced"
+        )
     columns = []
     given = (starts, start, 0), (ends, end, _NONE), (steps, step, 1), (selects, select, _NONE)
     for many, one, absent in given:
@@ -90,7 +92,7 @@ def _range(start: int, end: int, step: int, size: int) -> tuple[int, int]:
 
 def _sliced(ctx: Lowering, input: Tensor, ranges: Mapping[int, tuple[int, int, int]]) -> Result:
     if any(count == 0 for _, count, _ in ranges.values()):
-        raise CompileError("the part is empty")
+        raise CompileError(f"the slice has no elements: the input has the shape {list(shape_of(input))}")
     return ctx.apply(Slice(ranges), input)
 
 

@@ -52,7 +52,7 @@ def _pairs(padding: Sequence[int], rank: int) -> list[tuple[int, int]]:
     if len(padding) % 2 or len(padding) > 2 * rank:
         raise CompileError(f"a padding of {len(padding)} numbers does not fit an input of rank {rank}")
     if any(abs(amount) >= 1 << 31 for amount in padding):
-        raise CompileError("the padding is too large")
+        raise CompileError(f"the padding {list(padding)} is too large: its numbers must fit into 32 bits")
     pairs = list(zip(padding[::2], padding[1::2], strict=True))
     return [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
 

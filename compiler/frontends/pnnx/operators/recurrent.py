@@ -63,7 +63,10 @@ def _recurrent(
     if len(shape) not in (2, 3) or shape[-1] != input_size or dtype_of(input) != "float32" or 0 in shape:
         raise CompileError(f"the input {list(shape)} of {dtype_of(input)} does not fit 'input_size' {input_size}")
     if not (1 <= layers <= 256 and 1 <= hidden < 1 << 24 and 0 <= projected < hidden):
-        raise CompileError("'num_layers' or 'hidden_size' is out of range")
+        raise CompileError(
+            f"'num_layers' is {layers}, 'hidden_size' {hidden} and 'proj_size' {projected}: there can be 1 to 256 "
+            "layers of 1 to 16,777,215 elements, and fewer projected ones"
+        )
     batched = len(shape) == 3
     x: Tensor = ctx.reshaped(input, (shape[0], 1, shape[1])) if not batched else input
     if batched and batch_first:

@@ -45,7 +45,9 @@ def _flatten(ctx: Lowering, input: Tensor, start_dim: int = 0, end_dim: int = -1
     shape = shape_of(input) or (1,)
     start, end = axis_of(start_dim, len(shape)), axis_of(end_dim, len(shape))
     if start > end:
-        raise CompileError(f"there is nothing between the dimensions {start_dim} and {end_dim}")
+        raise CompileError(
+            f"'start_dim' {start_dim} is behind 'end_dim' {end_dim} in a tensor of {len(shape)} dimensions"
+        )
     return Reshape((*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :])).lower(ctx, input)
 
 
@@ -61,7 +63,7 @@ def _unflatten(
     shape, axis = shape_of(input), axis_of(dim, rank_of(input))
     parts: Shape = tuple(unflattened_size or sizes or ())
     if not shape or not parts:
-        raise CompileError("there is nothing to divide")
+        raise CompileError(f"a dimension of {list(shape)} cannot be divided into {list(parts)}")
     whole = Reshape(parts).shape((shape[axis],))
     return Reshape((*shape[:axis], *whole, *shape[axis + 1 :])).lower(ctx, input)
 
@@ -84,7 +86,7 @@ def _transpose(ctx: Lowering, input: Tensor, dim0: int, dim1: int) -> Result:
 @operator("torch.t", "Tensor.t")
 def _t(ctx: Lowering, input: Tensor) -> Result:
     if rank_of(input) > 2:
-        raise CompileError("'t' is for at most 2 dimensions")
+        raise CompileError(f"'t' transposes at most 2 dimensions, the input has {rank_of(input)}")
     return Transpose(tuple(reversed(range(rank_of(input))))).lower(ctx, input)
 
 

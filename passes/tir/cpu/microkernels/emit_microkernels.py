@@ -285,7 +285,7 @@ def _added(parts: Sequence[tirx.Stmt], writer: _Writer) -> list[_Added] | None:
     made: list[_Added] = []
     for part in parts:
         if any(True for _ in conditions_of(part.value)):
-            return None  # what is not read on a condition may not be there
+            return None  # an element that a condition hides may lie outside of the tensor
         if isinstance(part, tirx.Bind):
             bound[part.var] = part.value
             continue
