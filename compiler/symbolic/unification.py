@@ -47,7 +47,7 @@ from nnefc.symbolic.formulas import factor_of, formula_of, value_of
 from nnefc.symbolic.named_formulas import spelled
 from nnefc.symbolic.refinement import Refined, parts_within
 
-__all__ = ["covers", "unify_dims", "unify_shapes", "within"]
+__all__ = ["covers", "unify_dims", "unify_repeated", "unify_shapes", "within"]
 
 _MAX_DIVISOR = 1 << 12
 _MAX_ENDS = 4
@@ -78,6 +78,14 @@ def unify_dims(one: Dimension, other: Dimension) -> bool:
 def unify_shapes(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
     """Unifies two shapes dimension by dimension: see :func:`unify_dims`."""
     return len(one) == len(other) and all(map(unify_dims, one, other))
+
+
+def unify_repeated(count: Dimension, size: Dimension) -> bool:
+    """Return whether so many elements are one for each of `size`, or one for all.
+
+    A count that is not known is unified with `size`: see :func:`unify_dims`.
+    """
+    return (is_known(count) and count == 1) or unify_dims(count, size)
 
 
 def covers(size: Dimension, part: Dimension) -> bool:

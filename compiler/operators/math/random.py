@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from tvm import relax, tirx
 
-from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, Shape, dtype_of, shape_of, zeros
 from nnefc.operators.dtypes import numpy_dtype
 from nnefc.operators.statements import T, looped
 from nnefc.support.diagnostics import CompileError
@@ -136,7 +136,7 @@ def _from_words(
 def _uniform(ctx: Emitter, runs: Operand, key: Key, shape: Shape, dtype: str) -> Operand:
     """Numbers from 0 to below 1, all multiples of 2⁻²⁴ alike; for float64 of 2⁻⁵³."""
     if 0 in shape:
-        return np.zeros(shape, dtype)
+        return zeros(shape, dtype)
 
     def single(words: Sequence[tirx.Expr]) -> tirx.Expr:
         return (words[0] >> tirx.const(8, "uint32")).astype("float32") * tirx.const(2.0**-24, "float32")
@@ -230,7 +230,7 @@ class RandomNormal(_Distribution):
 
     def lower(self, ctx: Emitter, runs: Operand) -> Operand:
         if 0 in self.result:
-            return np.zeros(self.result, numpy_dtype(self.dtype))
+            return zeros(self.result, numpy_dtype(self.dtype))
         work = _computed_in(self.dtype)
 
         def scalar(words: Sequence[tirx.Expr]) -> tirx.Expr:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax, tirx
 
-from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, shape_of, zeros
 from nnefc.operators.dtypes import Kind
 from nnefc.operators.math.elementwise import fitted
 from nnefc.operators.math.functions import FUNCTIONS, converted, number
@@ -357,7 +357,7 @@ class Softmax(_Activation):
             make = relax.op.nn.log_softmax if self.logarithm else relax.op.nn.softmax
             return make(ctx.expr(x), self.axes[0])
         if not self.axes:
-            return np.full(shape_of(x), 0 if self.logarithm else 1, ctx.number(1, x).dtype)
+            return zeros(shape_of(x), ctx.number(1, x).dtype, 0 if self.logarithm else 1)
         data, axes = ctx.expr(x), list(self.axes)
         largest = ctx.emit(relax.op.max(data, axis=axes, keepdims=True))
         less = ctx.emit(relax.op.subtract(data, largest))

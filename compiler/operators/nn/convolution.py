@@ -14,7 +14,7 @@ from nnefc.operators.nn.window import Padding, Window, no_padding
 from nnefc.operators.tensor.padding import FoldPadding, Pad
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import Dimension, dimensions, element_count, expression, is_known
-from nnefc.symbolic.unification import unify_dims
+from nnefc.symbolic.unification import unify_dims, unify_repeated, unify_shapes
 
 __all__ = [
     "Convolution",
@@ -46,7 +46,7 @@ def _with_bias(ctx: Emitter, sums: relax.Expr, bias: Operand | None, rank: int) 
     """The sums, and a bias of a number for each channel, or of one for all."""
     if bias is None:
         return sums
-    aligned = ctx.reshaped(bias, (1, int(np.prod(shape_of(bias))), *[1] * rank))
+    aligned = ctx.reshaped(bias, (1, element_count(shape_of(bias)), *[1] * rank))
     return relax.op.add(ctx.emit(sums), ctx.expr(aligned))
 
 
@@ -76,12 +76,12 @@ def check_filter(x: Shape, w: Shape, groups: int, channels: Dimension) -> None:
 
 
 def check_bias(bias: Shape | None, channels: Dimension) -> None:
-    """Checks that a bias has an element for each output channel, or one.
+    """Checks that a bias has an element for each output channel, or one; a dynamic number is that of the channels.
 
     Raises:
         CompileError: it has not.
     """
-    if bias is not None and not any(unify_dims(element_count(bias), count) for count in (1, channels)):
+    if bias is not None and not unify_repeated(element_count(bias), channels):
         raise CompileError(f"the bias {list(bias)} does not fit {channels} channels")
 
 
@@ -347,10 +347,10 @@ class DeformableConvolution(Operator):
         if self.offset_groups < 1 or x[1] % self.offset_groups:
             raise CompileError(f"{self.offset_groups} offset groups do not divide the {x[1]} channels")
         result = Convolution(self.window, self.groups).shape(x, w, bias)
-        channels = self.offset_groups * int(np.prod(self.window.size))
-        if offset != (x[0], 2 * channels, *result[2:]):
+        channels = self.offset_groups * element_count(self.window.size)
+        if not unify_shapes(offset, (x[0], 2 * channels, *result[2:])):
             raise CompileError(f"the offsets {list(offset)} do not fit the spatial shape {list(result[2:])}")
-        if mask is not None and mask != (x[0], channels, *result[2:]):
+        if mask is not None and not unify_shapes(mask, (x[0], channels, *result[2:])):
             raise CompileError(f"the mask {list(mask)} does not fit the spatial shape {list(result[2:])}")
         return result
 
@@ -367,9 +367,9 @@ class DeformableConvolution(Operator):
         given = [None if tensor is None else shape_of(tensor) for tensor in (bias, mask)]
         result = self.shape(shape_of(x), shape_of(w), shape_of(offset), *given)
         columns = ctx.emit(self._columns(ctx, x, offset, mask, result[2:]))
-        taps = int(np.prod(self.window.size))
+        taps = element_count(self.window.size)
         # A product with the filter over channels and taps: a convolution whose window is all taps of one position.
-        flat = ctx.reshaped(columns, (*shape_of(columns)[:3], int(np.prod(result[2:]))))
+        flat = ctx.reshaped(columns, (*shape_of(columns)[:3], element_count(result[2:])))
         filters = ctx.reshaped(w, (*shape_of(w)[:2], taps, 1))
         sums = ctx.emit(Convolution(Window.of((taps, 1)), self.groups).lower(ctx, flat, filters))
         return _with_bias(ctx, ctx.expr(ctx.reshaped(sums, result)), bias, 2)
@@ -378,12 +378,12 @@ class DeformableConvolution(Operator):
         """`[N, C, taps, *spatial]`: what every tap reads."""
         n_, c_, height, width = shape_of(x)
         window, dtype, per_group = self.window, dtype_of(x), c_ // self.offset_groups
-        taps = int(np.prod(window.size))
+        taps = element_count(window.size)
 
-        def along(index: Any, tap: Any, axis: int, size: int, moved: Any) -> Any:
+        def along(index: Any, tap: Any, axis: int, size: Dimension, moved: Any) -> Any:
             position = index * window.stride[axis] - window.before[axis] + tap * window.dilation[axis]
             # Far outside, positions are cut before they become integers: all of them read zero.
-            high, low = tirx.const(size + 1, dtype), tirx.const(-2, dtype)
+            high, low = expression(size + 1).astype(dtype), tirx.const(-2, dtype)
             return tirx.max(tirx.min(position.astype(dtype) + moved, high), low)
 
         def element(tensors: tuple[Any, ...], index: tuple[Any, ...]) -> Any:

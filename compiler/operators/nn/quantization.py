@@ -35,8 +35,8 @@ from nnefc.operators.nn.convolution import Convolution
 from nnefc.operators.nn.window import Window, no_padding
 from nnefc.operators.tensor.padding import Pad
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import ceil_div
-from nnefc.symbolic.unification import unify_dims, unify_shapes
+from nnefc.symbolic.dims import ceil_div, element_count
+from nnefc.symbolic.unification import unify_dims, unify_repeated, unify_shapes
 
 __all__ = [
     "RANGES",
@@ -151,9 +151,9 @@ class IntegerConvolution(Operator):
         self, x: Shape, w: Shape, x_zero: Shape | None = None, w_zero: Shape | None = None, bias: Shape | None = None
     ) -> Shape:
         """Return `[N, O, *spatial]` for data `[N, groups C, *spatial]` and a filter `[O, C, *k]`."""
-        if x_zero is not None and math.prod(x_zero) != 1:
+        if x_zero is not None and not unify_dims(element_count(x_zero), 1):
             raise CompileError(f"the input's zero point has the shape {list(x_zero)}, not that of a scalar")
-        if w_zero is not None and math.prod(w_zero) not in (1, w[0]):
+        if w_zero is not None and not unify_repeated(element_count(w_zero), w[0]):
             raise CompileError(f"the filter's zero point {list(w_zero)} should be a scalar or [{w[0]}]")
         if bias is not None and not unify_dims(math.prod(bias), w[0]):
             raise CompileError(f"the bias {list(bias)} does not fit {w[0]} channels")
@@ -173,7 +173,7 @@ class IntegerConvolution(Operator):
         self.shape(shape_of(x), shape_of(w), *others)
         filters, ones = shape_of(w)[0], [1] * (rank_of(w) - 2)
         x_zero = None if x_zero is None else ctx.reshaped(x_zero, ())
-        w_zero = None if w_zero is None else ctx.reshaped(w_zero, (math.prod(shape_of(w_zero)), 1, *ones))
+        w_zero = None if w_zero is None else ctx.reshaped(w_zero, (element_count(shape_of(w_zero)), 1, *ones))
         bias = None if bias is None else ctx.reshaped(bias, (1, filters, *ones))
         foldable = isinstance(x, np.ndarray) or not isinstance(w, np.ndarray) or is_empty(shape_of(x))
         if foldable or not {dtype_of(x), dtype_of(w)} <= set(_NARROW):
@@ -334,7 +334,7 @@ class _Scaled(Operator):
         None where they do not: unless both are known, float32 and integers in the range of `dtype`, of the whole
         tensor or along a dimension.
         """
-        zero = np.zeros(shape_of(scale), dtype) if zero is None else zero
+        zero = zeros(shape_of(scale), dtype) if zero is None else zero
         known = isinstance(scale, np.ndarray) and isinstance(zero, np.ndarray) and scale.dtype == np.float32
         if not known or self.block or not x:
             return None

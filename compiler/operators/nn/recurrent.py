@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from tvm import relax, te, tirx
 
-from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, shape_of
+from nnefc.operators.base import Emitter, Operand, Operator, SameShape, Shape, dtype_of, is_empty, shape_of, zeros
 from nnefc.operators.math.elementwise import Clip, apply, compute
 from nnefc.operators.math.functions import FUNCTIONS, number
 from nnefc.operators.math.matrix import MatMul
@@ -28,6 +28,7 @@ from nnefc.operators.nn.normalization import Standardization
 from nnefc.operators.nn.quantization import DynamicQuantization, QuantizedTensor, quantized_product
 from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.shape import Slice
+from nnefc.symbolic.dims import Dimension
 
 __all__ = ["ACTIVATIONS", "Activation", "BeforeTheEnd", "Cell", "Gru", "Lstm", "Recurrence", "RecurrentWeights", "Rnn"]
 
@@ -366,7 +367,7 @@ class Recurrence(Operator):
         """
         time, batch, _ = shape_of(x.elements if isinstance(x, QuantizedTensor) else x)
         if is_empty((time, batch)):
-            return (np.zeros((time, *shape_of(states[0])), np.dtype(dtype_of(states[0]))), *states)
+            return (zeros((time, *shape_of(states[0])), dtype_of(states[0])), *states)
         projected, by = self._prepared(ctx, x, weights)
         reversed_lengths = lengths if self.backwards else None
         if reversed_lengths is not None:
@@ -412,17 +413,17 @@ class Recurrence(Operator):
         return ctx.expr(projected), _Loop(matrices, apart, weights, self.quantization)
 
     def _biases(
-        self, ctx: Emitter, weights: RecurrentWeights, size: int, dtype: str
+        self, ctx: Emitter, weights: RecurrentWeights, size: Dimension, dtype: str
     ) -> tuple[Operand | None, Operand | None]:
         """Return the bias of the products with the inputs, and the last gate's bias if the cell adds it elsewhere."""
         first, second = weights.input_bias, weights.hidden_bias
         apart: Operand | None = None
         if self.cell.bias_apart:
-            zeros, tail = np.zeros(size, dtype), (self.cell.gates - 1) * size
-            apart = zeros
+            none, tail = ctx.bound(zeros((size,), dtype)), (self.cell.gates - 1) * size
+            apart = none
             if second is not None:
                 apart = ctx.apply(Slice({0: (tail, size, 1)}), second)
-                second = ctx.apply(Concat(0), ctx.apply(Slice({0: (0, tail, 1)}), second), zeros)
+                second = ctx.apply(Concat(0), ctx.apply(Slice({0: (0, tail, 1)}), second), none)
         if first is None or second is None:
             return second if first is None else first, apart
         return apply(ctx, "add", first, second), apart

@@ -79,7 +79,7 @@ def _grid_sample(ctx: Context, node: Node) -> Any:
 def _non_max_suppression(ctx: Context, node: Node) -> Any:
     boxes, scores = (settled(ctx, input_at(node, index)) for index in range(2))
     given = [settled(ctx, input_at(node, index)) if has_input(node, index) else None for index in (2, 3, 4)]
-    if any(value is not None and any(size != 1 for size in value.shape) for value in given):
+    if not all(value is None or all(unify_dims(size, 1) for size in value.shape) for value in given):
         raise fail(node, "the greatest number of boxes and the thresholds must be one number each")
     given_at_run_time = [value if value is not None and value.array is None else None for value in given]
     maximum, overlap, minimum = (

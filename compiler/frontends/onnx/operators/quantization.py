@@ -42,7 +42,8 @@ from nnefc.operators.nn.quantization import (
 )
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.support.element_types import FLOAT8
-from nnefc.symbolic.unification import unify_dims
+from nnefc.symbolic.dims import element_count
+from nnefc.symbolic.unification import unify_dims, unify_repeated
 
 __all__ = ["integer_product"]
 
@@ -79,12 +80,12 @@ def _qlinear_conv(ctx: Context, node: Node) -> Value:
 def _requantized_convolution(ctx: Context, node: Node) -> Value:
     sums = _convolution(ctx, node, (0, 3, 2, 5), optional_input(node, 8))
     x_scale, w_scale, y_scale, y_zero = (input_at(node, i) for i in (1, 4, 6, 7))
-    channels, count = shape_of(sums)[1], math.prod(shape_of(w_scale))
-    if count not in (1, channels):
+    channels, count = shape_of(sums)[1], element_count(shape_of(w_scale))
+    if not unify_repeated(count, channels):
         raise fail(node, f"the filter's scale {spell(shape_of(w_scale))} should be a scalar or [{channels}]")
     scales = (
         ctx.apply(Reshape(()), x_scale),
-        ctx.apply(Reshape((1, count, *[1] * (sums.rank - 2)) if count > 1 else ()), w_scale),
+        ctx.apply(Reshape(() if count == 1 else (1, count, *[1] * (sums.rank - 2))), w_scale),
         ctx.apply(Reshape(()), y_scale),
     )
     return _requantized(ctx, node, sums, scales, ctx.apply(Reshape(()), y_zero))

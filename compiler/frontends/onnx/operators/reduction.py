@@ -21,6 +21,7 @@ from nnefc.frontends.onnx.operators.tensors import (
     spell,
     tells_at_run_time,
 )
+from nnefc.operators.dtypes import is_float
 from nnefc.operators.math.casting import Cast
 from nnefc.operators.math.reduction import (
     ArgMinMax,
@@ -60,7 +61,15 @@ def _lower_reduction(ctx: Context, node: Node) -> Value:
     axes = tuple(_axes(ctx, node, x.rank))
     x = binary(ctx, "Mul", x, x) if name == "ReduceSumSquare" else x
     made: Value = ctx.apply(_REDUCTIONS[name][0](axes, bool(node.attributes.get("keepdims", 1))), x)
-    return unary(ctx, "Log", made) if name == "ReduceLogSum" else made
+    return _logarithm(ctx, made) if name == "ReduceLogSum" else made
+
+
+def _logarithm(ctx: Context, x: Value) -> Value:
+    """Returns the logarithm of `x`; of integers, without its fraction."""
+    if is_float(dtype_of(x)):
+        return unary(ctx, "Log", x)
+    made: Value = ctx.apply(Cast(dtype_of(x)), unary(ctx, "Log", ctx.apply(Cast("float64"), x)))
+    return made
 
 
 def _axes(ctx: Context, node: Node, rank: int) -> list[int]:

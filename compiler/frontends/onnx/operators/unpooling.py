@@ -9,6 +9,7 @@ from nnefc.frontends.onnx.operators.convolution import spatial_attribute
 from nnefc.frontends.onnx.operators.tensors import fail, has_input, input_at, integers, shape_of
 from nnefc.operators.nn.unpooling import Fold, MaxUnpool
 from nnefc.operators.nn.window import Window
+from nnefc.symbolic.unification import unify_shapes
 
 __all__: list[str] = []
 
@@ -24,7 +25,7 @@ def _max_unpool(ctx: Context, node: Node) -> Any:
     inferred = Window.of(size, spatial_attribute(node, "strides", rank, 1, 1), padding=padding).spread(shape[2:])
     given = tuple(integers(ctx, node, 2, "output_shape") or ()) if has_input(node, 2) else ()
     # Indices count in the shape without `output_shape`, as in ONNX's tests, unless a pooling made them for it.
-    sizes = given[2:] if given and given == index.indexed else inferred
+    sizes = given[2:] if given and index.indexed and unify_shapes(index.indexed, given) else inferred
     return ctx.apply(MaxUnpool(sizes, given or (*shape[:2], *inferred)), x, index)
 
 

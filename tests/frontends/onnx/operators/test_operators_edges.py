@@ -99,6 +99,14 @@ def test_indices_of_any_type_have_any_depth() -> None:
     )
 
 
+def test_logarithms_of_sums_of_integers_have_no_fraction() -> None:
+    cases = [
+        Case("ReduceLogSum", [np.array([[1, 2, 3], [7, 7, 90], [0, 0, 0], [-5, 1, 2]], kind)], {"axes": [1]})
+        for kind in (np.int32, np.int64)
+    ]
+    check(cases, compiled(cases, 13), by_onnxruntime(cases, 13))
+
+
 def test_nan_stays_in_the_largest_and_the_smallest() -> None:
     data, positions, updates = real(1, NAN, 3, 4), ints(0, 1, 2, 2, 2), real(NAN, 5, 9, NAN, 2)
     cases = [Case("ScatterElements", [data, positions, updates], {"reduction": each}) for each in ("max", "min")]

@@ -37,6 +37,7 @@ from nnefc.operators.math.reduction import Mean, Sum
 from nnefc.operators.nn.activation import Softmax
 from nnefc.operators.nn.pooling import MaxPool
 from nnefc.operators.nn.quantization import DynamicQuantization, IntegerProduct
+from nnefc.operators.tensor.creation import Full
 
 __all__ = ["dequantized_product"]
 
@@ -52,7 +53,7 @@ def _dequantized(ctx: Context, node: Node, index: int) -> Value:
 def _quantized(ctx: Context, node: Node, value: Value, index: int, dtype: str) -> Value:
     """`value` in steps of the scale at `index`, from the zero point after it; without that, from 0, as `dtype`."""
     zero = optional_input(node, index + 1)
-    zero = known(ctx, np.zeros(shape_of(input_at(node, index)), dtype)) if zero is None else zero
+    zero = ctx.apply(Full(shape_of(input_at(node, index)), 0, dtype)) if zero is None else zero
     return cast(Value, ctx.call("QuantizeLinear", value, input_at(node, index), zero)[0])
 
 
