@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_cases import OUT, QO, C, Case, F, Q, T, family_model
 from tflite_files import Graph, model_file, reference
+from tflite_models import OUT, QO, C, Case, F, Q, T, family_model
 
 import nnefc
 from nnefc.support.diagnostics import CompileError

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_cases import FAMILIES, family_model, sample
+from tflite_cases import FAMILIES
 from tflite_files import model_file, reference
+from tflite_models import family_model, sample
 
 import nnefc
 from nnefc.frontends.tflite.lowering import OPERATORS

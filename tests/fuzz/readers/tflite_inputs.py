@@ -9,8 +9,9 @@ from random import Random
 TESTS = Path(__file__).parents[2]
 sys.path += [str(TESTS / "helpers"), str(TESTS / "frontends" / "tflite")]
 
-from tflite_cases import FAMILIES, family_model  # noqa: E402
+from tflite_cases import FAMILIES  # noqa: E402
 from tflite_files import model_file  # noqa: E402
+from tflite_models import family_model  # noqa: E402
 
 from nnefc.driver.formats import load_network  # noqa: E402
 
