@@ -156,6 +156,11 @@ SIZE_HINT = _declare(
     "nnefc.size_hint", Site.LOOP, ValueType.INTEGER, _FROM_NETWORK,
     "The usual trip count of a loop whose trip count is data-dependent.",
 )  # fmt: skip
+SCRATCH_RESULTS = _declare(
+    "nnefc.scratch_results", Site.FUNCTION, ValueType.INTEGER, _FROM_NETWORK,
+    "How many of the kernel's last results are its scratch memory, which no other kernel reads: a schedule may leave "
+    "them unwritten.",
+)  # fmt: skip
 CONTROL = _declare(
     "nnefc.control.", Site.CALL, ValueType.NAME, _BEFORE_SCHEDULE,
     "The call runs a branch or a loop of the network; the number that follows is its index in `Network.controls`.",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from tvm import tirx
 
+from nnefc.ir.attributes import SCRATCH_RESULTS
 from nnefc.operators.base import Array, Emitter, Operand, Operator, Shape, is_empty, shape_of
 from nnefc.operators.statements import T, looped
 from nnefc.operators.tensor.data_dependent_selection import first_of
@@ -40,9 +41,9 @@ class _Limits:
         return cls(maximum, overlap, operands.get("minimum", attributes.minimum))
 
     def is_candidate(self, score: Any) -> Any:
-        """Returns whether a box of this score may be kept."""
+        """Returns whether a box of this score may be kept: never if it is NaN."""
         if self.minimum is None:
-            return score == score
+            return tirx.Not(tirx.isnan(score))  # TVM and LLVM fold `score == score`
         return score > (tirx.const(self.minimum, str(score.ty)) if isinstance(self.minimum, float) else self.minimum)
 
 
@@ -50,7 +51,7 @@ class _Limits:
 class NonMaxSuppression(Operator):
     """The boxes of the highest scores that do not overlap each other much: rows (batch element, class, box), int64.
 
-    Of equal scores the first box comes first.
+    Of equal scores the first box comes first. A box with the score NaN is not kept.
 
     Attributes:
         maximum: how many boxes are kept for each class of each batch element; None if an operand says it.
@@ -106,7 +107,8 @@ class NonMaxSuppression(Operator):
         shape = shape_of(scores)
         results = [((limit, 3), "int64"), ((1,), "int64"), ((shape[2],), "int64"), ((3,), "int64")]
         writer = self._writer(shape, named, limit)
-        kept, count, *_ = looped(ctx, writer, [boxes, scores, *named.values()], results, "suppression")
+        attrs = {SCRATCH_RESULTS: 2}
+        kept, count, *_ = looped(ctx, writer, [boxes, scores, *named.values()], results, "suppression", attrs)
         return kept, count
 
     def _writer(self, shape: Shape, named: Iterable[str], limit: Dimension) -> Callable[..., None]:
@@ -203,7 +205,7 @@ class NonMaxSuppression(Operator):
         return np.concatenate([np.minimum(first, second), np.maximum(first, second)], 1)
 
     def _kept(self, corners: Array, scores: Array) -> list[int]:
-        order = np.argsort(-scores, kind="stable")
+        order = np.argsort(-scores, kind="stable")[: np.count_nonzero(~np.isnan(scores))]  # NaN is last
         assert self.maximum is not None and self.overlap is not None
         kept: list[int] = []
         areas = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])

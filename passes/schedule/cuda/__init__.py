@@ -10,6 +10,7 @@ from nnefc.passes.schedule.gpu.element_wise.element_wise import ElementWiseRule
 from nnefc.passes.schedule.gpu.element_wise.transposition import TranspositionRule
 from nnefc.passes.schedule.gpu.fallback import FallbackRule
 from nnefc.passes.schedule.gpu.loops.compaction import CompactionRule
+from nnefc.passes.schedule.gpu.loops.greedy_selection import GreedySelectionRule
 from nnefc.passes.schedule.gpu.loops.loops import LoopsRule
 from nnefc.passes.schedule.gpu.reductions.reduction import ReductionRule
 from nnefc.passes.schedule.gpu.reductions.row_reduction import RowReductionRule
@@ -32,6 +33,7 @@ CUDA_RULES = (
     ElementWiseRule(),
     ReductionRule(),
     CompactionRule(),
+    GreedySelectionRule(),
     LoopsRule(),
     FallbackRule(),
 )

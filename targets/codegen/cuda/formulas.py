@@ -24,6 +24,18 @@ static inline int64_t nnefc_greatest(int64_t a, int64_t b) { return a > b ? a : 
 """What formulas call, in C."""
 
 
+_CONDITIONS = {
+    tirx.LT: "<",
+    tirx.LE: "<=",
+    tirx.GT: ">",
+    tirx.GE: ">=",
+    tirx.EQ: "==",
+    tirx.NE: "!=",
+    tirx.And: "&&",
+    tirx.Or: "||",
+}
+"""What C writes between two integers, or two conditions."""
+
 C_REALS = {"float32": "float", "float64": "double"}
 """What C calls types that sizes may be converted to."""
 
@@ -77,4 +89,11 @@ def _text(expr: tirx.Expr, names: Mapping[tirx.Var, str]) -> str:
             return call("nnefc_minimum")
         case tirx.Max():
             return call("nnefc_greatest")
+        case tirx.Select():
+            chosen = (_text(part, names) for part in (expr.condition, expr.true_value, expr.false_value))
+            return "({} ? {} : {})".format(*chosen)
+        case tirx.Not():
+            return f"!{_text(expr.a, names)}"
+    if (operator := _CONDITIONS.get(type(expr))) is not None:
+        return of(operator)
     raise AssertionError(f"no size: {expr}")

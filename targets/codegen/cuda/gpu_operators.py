@@ -61,7 +61,7 @@ __device__ __forceinline__ void nnefc_wait_for_copies_{count}() {{
 }}
 """
 _RANK = """
-__device__ __forceinline__ int nnefc_rank(int selected, int *of_warps, int *of_block) {{
+__device__ __forceinline__ int nnefc_rank_{warps}(int selected, int *of_warps, int *of_block) {{
   const unsigned mask = __ballot_sync(0xffffffffu, selected);
   const int lane = threadIdx.x % {warp_size}, warp = threadIdx.x / {warp_size};
   __syncthreads();
@@ -125,8 +125,9 @@ def _waits(call: Call) -> tirx.Expr:
 
 def _rank(call: Call) -> tirx.Expr:
     *operands, threads = call.args
-    source = _RANK.format(warp_size=WARP, warps=int(threads) // WARP)
-    return cuda_func_call("nnefc_rank", *operands, source_code=source, return_type="int32")
+    warps = int(threads) // WARP
+    source = _RANK.format(warp_size=WARP, warps=warps)
+    return cuda_func_call(f"nnefc_rank_{warps}", *operands, source_code=source, return_type="int32")
 
 
 def _dtype(call: Call) -> str:

@@ -1,1 +1,1 @@
-"""Kernels written as ordered loops: scatters, top-k, selections."""
+"""Kernels written as ordered loops: scatters, top-k, selections, suppression."""
