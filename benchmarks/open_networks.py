@@ -93,6 +93,7 @@ class Measured:
         latency: by engine.
         agreement: the largest difference of nnefc's outputs from onnxruntime's, over the largest value.
         own: that of onnxruntime's outputs without its optimizations.
+        elements: of nnefc's outputs, over those of onnxruntime's; not 1 where data-dependent sizes differ.
         compile_seconds: of nnefc, once for all sizes.
         versions: of the engines.
         forced: as `agreement`, where every quantization in the network is given onnxruntime's numbers; None if that was
@@ -103,6 +104,7 @@ class Measured:
     latency: Mapping[str, Latency]
     agreement: float
     own: float
+    elements: float
     compile_seconds: float
     versions: Mapping[str, str]
     forced: float | None = None
@@ -157,9 +159,9 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
         versions = {worker.peer: worker.version for worker in workers}
         for number, (values, error) in enumerate(zip(sizes, own, strict=True)):
             np.savez(given, **values)
-            latency, agreement = _at(workers, given, plan, reference_answers(model, values))
+            latency, agreement, elements = _at(workers, given, plan, reference_answers(model, values))
             spelled = sizes_spelled(network, number)
-            found.append(Measured(spelled, latency, agreement, error, facts["seconds"], versions))
+            found.append(Measured(spelled, latency, agreement, error, elements, facts["seconds"], versions))
             medians = ", ".join(f"{name} {each.median:.2f}" for name, each in latency.items())
             click.echo(f"  {spelled}: {medians} ms", err=True)
     finally:
@@ -180,12 +182,15 @@ def measure(network: str, model: Path, plan: Plan) -> list[Measured]:
 
 def _at(
     workers: Sequence[Worker], given: Path, plan: Plan, wanted: Sequence[np.ndarray]
-) -> tuple[dict[str, Latency], float]:
-    """The latency of each engine at a size, and how much nnefc's outputs differ from those that are wanted."""
+) -> tuple[dict[str, Latency], float, float]:
+    """The latency of each engine at a size, how much nnefc's outputs differ from those that are wanted, and how many
+    elements they have, over those of these."""
     for worker in workers:
         worker.take(given)
     answers = answers_of(workers, LIBRARIES)
-    return take_turns(workers, plan), difference(answers["nnefc"], wanted)
+    found = answers["nnefc"]
+    elements = sum(array.size for array in found) / sum(array.size for array in wanted)
+    return take_turns(workers, plan), difference(found, wanted), elements
 
 
 def own_differences(model: Path, sizes: Sequence[Mapping[str, np.ndarray]]) -> list[float]:
@@ -246,7 +251,8 @@ def body(found: dict[str, list[Measured]], plan: Plan, failed: dict[str, str]) -
         "*Ratio*: the faster peer's time over nnefc's; above 1 nnefc is faster. *Agreement*: the largest difference"
         " from onnxruntime's output over its largest value; of a session with `session.x64quantprecision`, without"
         " which products of bytes saturate on processors without VNNI; *other sizes* where the data say how long an"
-        " output is, such as rounded durations of sounds, and one is rounded the other way."
+        " output is, such as rounded durations of sounds, and one is rounded the other way: in parentheses how many"
+        " times the elements of onnxruntime's outputs nnefc computes in its time."
         " *Its own*: that of onnxruntime's output without"
         " its optimizations. *Forced*, for networks that quantize while they run and differ more: every quantization is"
         " given onnxruntime's numbers, and so is each sine of many turns; what is computed between these is compared,"
@@ -273,7 +279,7 @@ def _row(network: str, m: Measured) -> list[str]:
         m.size,
         *("-" if each is None else time_spelled(each.median) for each in times),
         "-" if m.ratio is None else f"{m.ratio:.2f}",
-        difference_spelled(m.agreement),
+        difference_spelled(m.agreement) + (f" (× {m.elements:.2f})" if math.isinf(m.agreement) else ""),
         difference_spelled(m.own),
         "" if m.forced is None else f"{m.forced:.1e}",
         f"{m.compile_seconds:.1f}",
