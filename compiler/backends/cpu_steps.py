@@ -39,6 +39,7 @@ from nnefc.passes.tir.common.lower_kernel import Kernel, with_values
 from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
 from nnefc.passes.tir.common.partition_windows import partition_windows
 from nnefc.passes.tir.common.peel_tail_tiles import peel_tails, tiled_axes
+from nnefc.passes.tir.common.signs import decide_signs
 from nnefc.passes.tir.common.split_vector_tail import split_loop_tails
 from nnefc.symbolic.dims import is_known
 from nnefc.targets.codegen.cpu.object_passes import where_values_are_chosen
@@ -159,8 +160,9 @@ def lower_for_host(kernel: KernelUse, manager: PassManager, target: Target) -> L
 
 
 def decide_min_and_max(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:
-    """Replaces minima and maxima of dimensions whose ranges decide them."""
-    return simplify_min_max(func, context.dimensions(func))
+    """Replaces minima and maxima of dimensions whose ranges decide them, and those of 0 and sizes or indices."""
+    dimensions = context.dimensions(func)
+    return decide_signs(simplify_min_max(func, dimensions)) if dimensions else func
 
 
 def partition_into_vectors(func: tirx.PrimFunc, context: KernelContext) -> tirx.PrimFunc:

@@ -18,7 +18,8 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.tir.common.expressions import int64, is_number, variables_of
+from nnefc.passes.tir.common.expressions import int64, variables_of
+from nnefc.passes.tir.common.signs import is_positive, signed_variables
 from nnefc.passes.tir.tvm_workarounds.opaque import bound_value, opaque_binding
 
 __all__ = ["hoist_divisions"]
@@ -28,24 +29,8 @@ _QUOTIENTS = (tirx.FloorDiv, tirx.FloorMod)
 
 def hoist_divisions(stmt: tirx.Stmt) -> tirx.Stmt:
     """Hoists divisions in the statements of a flat kernel; variables without a definition count as sizes."""
-    signed: set[tirx.Var] = set()
-
-    def note(node: tirx.For | tirx.Bind) -> None:
-        var, first = (node.loop_var, node.min) if isinstance(node, tirx.For) else (node.var, node.value)
-        if not _is_positive(bound_value(first), signed):
-            signed.add(var)
-
-    tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), note), order="pre")
-    bound = tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _with_bound(loop, signed)), order="pre")
-    return tvm_ffi.structural_map(bound, ((tirx.Min, tirx.Max), lambda node: _with_zero(node, signed)))
-
-
-def _with_zero(node: tirx.Min | tirx.Max, signed: Set[tirx.Var]) -> tirx.Expr:
-    """Simplifies the min or max of 0 and an expression that is never negative."""
-    for zero, other in ((node.a, node.b), (node.b, node.a)):
-        if is_number(zero, 0) and _is_positive(other, signed):
-            return zero if isinstance(node, tirx.Min) else other
-    return node
+    signed = signed_variables(stmt)
+    return tvm_ffi.structural_map(stmt, (tirx.For, lambda loop: _with_bound(loop, signed)), order="pre")
 
 
 def _with_bound(loop: tirx.For, signed: Set[tirx.Var]) -> tirx.For:
@@ -55,7 +40,7 @@ def _with_bound(loop: tirx.For, signed: Set[tirx.Var]) -> tirx.For:
     bound: list[tirx.Bind] = []
 
     def change(node: tirx.FloorDiv | tirx.FloorMod) -> tirx.Expr:
-        if isinstance(node.b, tirx.IntImm) or not _is_positive(node, signed) or variables_of([node]) & later:
+        if isinstance(node.b, tirx.IntImm) or not is_positive(node, signed) or variables_of([node]) & later:
             return node
         divisor = tirx.max(node.b, int64(1))  # where a loop inside has no iterations, sizes may be 0
         value = (tirx.Div if isinstance(node, tirx.FloorDiv) else tirx.Mod)(node.a, divisor)
@@ -76,17 +61,3 @@ def _found(stmt: tirx.Stmt) -> list[Any]:
     found: list[Any] = []
     tvm_ffi.structural_walk(stmt, ((tirx.For, tirx.Bind), found.append))
     return found
-
-
-def _is_positive(expr: tirx.Expr, signed: Set[tirx.Var]) -> bool:
-    """Whether an expression is never negative, given variables that are not."""
-    match expr:
-        case tirx.IntImm():
-            return int(expr.value) >= 0
-        case tirx.Var():
-            return expr not in signed
-        case tirx.Max():
-            return _is_positive(expr.a, signed) or _is_positive(expr.b, signed)
-        case tirx.Add() | tirx.Mul() | tirx.Div() | tirx.FloorDiv() | tirx.Mod() | tirx.FloorMod() | tirx.Min():
-            return _is_positive(expr.a, signed) and _is_positive(expr.b, signed)
-    return False
