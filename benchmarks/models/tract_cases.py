@@ -368,7 +368,7 @@ graph network(x) -> (y)
 {
     x = external<scalar>(shape = [S, 3]);
     h = variable<scalar>(label = 'h', shape = [1, 3]);
-    y = tract_core_scan(body = 'sums', scan = [('item', x, 0, 1)], full = [], state = [('past', h, 'next')],
+    y = tract_core_scan(body = 'sums', scan = [('element', x, 0, 1)], full = [], state = [('past', h, 'next')],
         output = [('next', 'full', 0, 1)], skip = 0, reset_every_turn = false, external_state = false);
 }
 """,
@@ -775,7 +775,7 @@ graph network(x) -> (y)
 {
     x = external<scalar>(shape = [S, 3]);
     twice = mul(x, 2.0);
-    y = tract_core_scan(body = 'body', scan = [('item', x, 0, 1)], full = [('all', twice)], state = [],
+    y = tract_core_scan(body = 'body', scan = [('element', x, 0, 1)], full = [('all', twice)], state = [],
                         output = [('out', 'full', 0, 1)]);
 }
 """,

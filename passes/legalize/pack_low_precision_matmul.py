@@ -138,7 +138,7 @@ class _Packer(Rewriter):
         how, largest = by_quad_pairs(str(left.ty.dtype), byte_range(left, self.definition))
         quads = how.filled(depth) // QUAD
         filled_columns = np.pad(right, [(0, QUAD * quads - depth), (0, 0)]).T.reshape(columns, quads, QUAD)
-        lanes = self._target.block_lanes(how.lane)
+        lanes = self._target.lanes("int32")  # one vector, also where other levels of the library have longer ones
         pairs = pair_quads(filled_columns, np.arange(quads), lanes, largest)
         if pairs is None:
             return None

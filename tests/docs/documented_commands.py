@@ -51,6 +51,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "docs/how-to/convert.md": ("tests/docs/test_documentation.py::test_the_page_on_conversion",),
     "docs/how-to/custom-operator.md": ("tests/docs/test_how_to.py::test_the_page_on_operators_of_ones_own",),
     "docs/how-to/language-model.md": ("tests/docs/test_how_to.py::test_the_page_on_language_models",),
+    "docs/language-models.md": ("tests/docs/test_how_to.py::test_the_commands_of_the_reference_of_language_models",),
     "docs/how-to/look-inside.md": ("tests/docs/test_documentation.py::test_the_page_on_looking_inside",),
     "docs/how-to/dynamic-shapes.md": (
         "tests/docs/test_documentation.py::test_the_page_on_dynamic_sizes_from_the_model_to_the_c_program",

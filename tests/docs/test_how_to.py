@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+import small_folders
 from language_models import WORDS, write_model
 
 import nnefc
@@ -138,6 +139,16 @@ def test_the_page_on_language_models(folder: Path, capsys: pytest.CaptureFixture
     shell(several, folder)
     exec(side_by_side, names)
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} <= {"0", "1", "2"}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_reference_of_language_models(folder: Path) -> None:
+    """With random models of few words, in a file and in a folder."""
+    write_model(folder / "model.gguf", tied=False, layers=1)
+    tensors = {name: ("F32", value.shape, value.tobytes()) for name, value in small_folders.values().items()}
+    small_folders.write(folder / "SmolLM2-135M", small_folders.CONFIG, model=small_folders.safetensors(tensors))
+    shell(blocks("../language-models.md", "sh")[0].replace("4096", "128"), folder)
+    assert all((folder / name).exists() for name in ("model.so", "model.nnef"))
 
 
 @pytest.mark.parametrize("page", ADDING, ids=lambda page: page.stem)

@@ -230,7 +230,9 @@ class ContractionRule:
         else:
             sch.reorder(*outer, *reduced, *row_loops, column_inner, lane)
         sch.reverse_compute_at(epilogue, outer[-2] if in_turn else outer[-1])
-        if not covers_result(sch, epilogue):
+        if not covers_result(sch, epilogue) or not _reads_tile(
+            sch, epilogue, len(outer) - in_turn, [*outer[-1:] * in_turn, *row_loops, column_inner, lane]
+        ):
             return None
         if parts is not None:  # before loops are fused: TVM would ask whether quotients of dynamic sizes are in range
             sch.compute_at(parts, outer[-1] if in_turn else reduced[0], preserve_unit_loops=True)
@@ -286,6 +288,17 @@ class ContractionRule:
         else:
             _write_back(sch, epilogue, outer[-1], lanes * at_once)
         return sch
+
+
+def _reads_tile(sch: s_tir.Schedule, epilogue: SBlockRV, depth: int, tile: Sequence[LoopRV]) -> bool:
+    """Whether the epilogue has no more iterations in its `depth` outermost loops than the loops of a tile; True for
+    dynamic sizes.
+
+    TVM moves an epilogue that reads `C[j // 16, j % 16]` into a loop over halves of a block with all 16 elements, half
+    of which are not computed in that iteration.
+    """
+    read, computed = trip_count(sch, *sch.get_loops(epilogue)[depth:]), trip_count(sch, *tile)
+    return not is_known(read, computed) or read <= computed
 
 
 def _of_quad_pairs(step: ScheduleBlock) -> bool:

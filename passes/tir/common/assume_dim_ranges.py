@@ -15,18 +15,21 @@ import tvm_ffi
 from tvm import tirx
 
 from nnefc.ir.rebuild import with_fields
-from nnefc.passes.tir.common.expressions import int64, variables_of
+from nnefc.passes.tir.common.expressions import converts_floats, int64, variables_of
 from nnefc.symbolic.dims import Size, bounds, dimensions, may_exceed
 
 __all__ = ["simplify_min_max", "within_ranges"]
 
 
 def simplify_min_max(func: tirx.PrimFunc, sizes: Sequence[tirx.Var]) -> tirx.PrimFunc:
-    """Simplifies each min or max of two numbers computed from the kernel's sizes whose order is known."""
+    """Simplifies each min or max of two integers computed from the kernel's sizes whose order is known.
+
+    Integers that are converted from floats, as coordinates of an image are, stay.
+    """
     known = set(sizes)
 
     def decided(node: tirx.Min | tirx.Max) -> tirx.Expr:
-        if str(node.expr_ty().dtype) != "int64" or not variables_of([node]) <= known:
+        if str(node.expr_ty().dtype) != "int64" or not variables_of([node]) <= known or converts_floats(node):
             return node
         one, other = dimensions((node.a, node.b))
         minimum, greatest = (node.a, node.b) if isinstance(node, tirx.Min) else (node.b, node.a)

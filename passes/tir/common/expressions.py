@@ -18,6 +18,7 @@ __all__ = [
     "IF_THEN_ELSE",
     "conditions_of",
     "conjuncts",
+    "converts_floats",
     "flat_offset",
     "in_floats",
     "in_parts",
@@ -83,6 +84,13 @@ def in_parts(x: tirx.Expr, lanes: int, function: Callable[[tirx.Expr], tirx.Expr
         return function(x)
     parts = [tirx.Shuffle([x], list(range(first, first + lanes))) for first in range(0, count, lanes)]
     return tirx.Shuffle([function(part) for part in parts], list(range(count)))
+
+
+def converts_floats(expr: tirx.Expr) -> bool:
+    """Whether a part of an integer expression is converted from a float."""
+    found: list[tirx.Cast] = []
+    tvm_ffi.structural_walk(expr, (tirx.Cast, found.append))
+    return any("float" in str(cast.value.expr_ty().dtype) for cast in found)
 
 
 def is_number(expr: tirx.Expr, value: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -190,3 +191,19 @@ def test_convolutions_and_products_are_exact() -> None:
         found = loaded.run(data)
         for expected, value in zip(reference.run(None, data), found.values(), strict=True):
             np.testing.assert_array_equal(value, expected)
+
+
+def test_a_level_multiplies_by_its_own_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a library for several levels, in which others have vectors of more columns."""
+    host = parse_target("llvm")
+    if not host.triple.startswith("x86_64") or "avx2" not in host.features:
+        pytest.skip("needs AVX2")
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 13]>
+        g (uint8[5, 40] x) => (int32[5, 33] y) { p = MatMulInteger (x, w)
+                                                 y = Neg (p) }""")
+    model.graph.initializer.append(numpy_helper.from_array(weights_of("limits", (40, 33)), "w"))
+    monkeypatch.setenv("NNEFC_LEVEL", "x86-64-v3")
+    x = np.random.default_rng(3).integers(0, 256, (5, 40)).astype(np.uint8)
+    with nnefc.compile(model, "x86-64", multi=True).load(threads=2) as library:
+        assert library.target == "x86-64-v3"
+        np.testing.assert_array_equal(library(x), ReferenceEvaluator(model).run(None, {"x": x})[0])

@@ -326,6 +326,19 @@ def test_tensors_are_resized_by_factors_and_to_computed_sizes(tmp_path: Path) ->
     check(model, tmp_path, {"n": "1..4", "h": "1..16", "w": "2..16"}, shapes)
 
 
+def test_boxes_of_images_of_any_size_are_resized(tmp_path: Path) -> None:
+    """Coordinates are floats of the dynamic sizes; those of the batch and of channels, too."""
+    box = np.array([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7], np.float32)
+    crop = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 10.0}
+    model = model_of(
+        [helper.make_node("Resize", ["x", "box", "", "s"], ["y"], **crop)],
+        ["n", "c", "h", "w"],
+        box=box,
+        s=np.array([1, 1, 3, 3], np.int64),
+    )
+    check(model, tmp_path, {}, [(1, 1, 4, 4), (1, 1, 7, 5), (1, 1, 9, 6)])
+
+
 def test_windows_and_padding_that_follow_from_the_sizes(tmp_path: Path) -> None:
     """TensorFlow's padding "same", windows that are not whole, and padding by computed amounts."""
     nodes = [
