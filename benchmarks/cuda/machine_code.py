@@ -67,6 +67,8 @@ class Loop:
         counts: of its instructions, by their names; of loads and stores, by their name and bytes, as `LDG.16`.
         is_copied: whether the kernel has asynchronous copies of 16 bytes, in the loop or before it.
         multiply_adds: of a warp, in one iteration.
+        operand_bytes: a warp's part of what instructions of warpgroups, or with sums in tensor memory, read from shared
+            memory in one iteration; of the latter with what copies write there.
     """
 
     kernel: str
@@ -74,6 +76,7 @@ class Loop:
     counts: Counter[str]
     is_copied: bool
     multiply_adds: int
+    operand_bytes: int
 
     @property
     def products(self) -> int:
@@ -111,16 +114,23 @@ def loops_of(code: str) -> Iterator[Loop]:
             body = [(int(m[1], 16), m[2], m[3]) for line in lines if (m := _INSTRUCTION.match(line))]
             if (loop := _main_loop(body)) is not None:
                 is_copied = any(_named(name) in ("LDGSTS.16", "UTMALDG") for _, name, _ in body)
-                products = sum(_multiply_adds_of(body, at) for at in loop)
+                products = [_product_of(body, at) for at in loop]
+                multiply_adds, operand_bytes = (sum(of) for of in zip(*products, strict=True))
                 counts = Counter(_named(body[at][1]) for at in loop)
-                yield Loop(function.split()[0], int(found[1]), counts, is_copied, products)
+                yield Loop(function.split()[0], int(found[1]), counts, is_copied, multiply_adds, operand_bytes)
 
 
-def _multiply_adds_of(body: Sequence[tuple[int, str, str]], at: int) -> int:
-    """Returns the multiply-adds of a warp by an instruction, as `HMMA.16816.F32` or `HGMMA.64x256x16.F32`.
+_DEPTH_BYTES = 32  # of a row that an instruction of warpgroups, or with sums in tensor memory, multiplies
+_BLOCK_ROWS = 128  # of a product with sums in tensor memory
+
+
+def _product_of(body: Sequence[tuple[int, str, str]], at: int) -> tuple[int, int]:
+    """Returns the multiply-adds of a warp by an instruction, as `HMMA.16816.F32` or `HGMMA.64x256x16.F32`, and its part
+    of the bytes of operands in shared memory, of :class:`Loop`.
 
     The sizes of products with sums in tensor memory are in the instruction descriptor, whose register gets a constant
-    before them. One warp begins all of a block's: a quarter of them counts, as for one of four warps.
+    before them. One warp begins all of a block's: a quarter of them counts, as for one of four warps. Of a pair's
+    (`UTCHMMA.2CTA`), those of its own block do.
     """
     _, name, operands = body[at]
     if (depth := _DEPTHS.get(name.split(".")[0])) is not None:
@@ -133,11 +143,15 @@ def _multiply_adds_of(body: Sequence[tuple[int, str, str]], at: int) -> int:
         )
         descriptor = next(constants)
         depth = 8 if depth == 16 and descriptor >> 7 & 7 == 2 else depth  # TF32
-        return (descriptor >> 24 & 31) * 16 * (descriptor >> 17 & 63) * 8 * depth // 4
+        rows, columns = (descriptor >> 24 & 31) * 16, (descriptor >> 17 & 63) * 8
+        blocks = rows // _BLOCK_ROWS
+        moved = (_BLOCK_ROWS + columns // blocks) * _DEPTH_BYTES * 2  # written, and read
+        return _BLOCK_ROWS * columns * depth // 4, moved // 4
     if (of_warpgroup := re.match(r"[HIQ]GMMA\.64x(\d+)x(\d+)", name)) is not None:
-        return 64 * int(of_warpgroup[1]) * int(of_warpgroup[2]) // 4  # a quarter of the warpgroup's
+        columns, depth = int(of_warpgroup[1]), int(of_warpgroup[2])
+        return 64 * columns * depth // 4, (64 + columns) * _DEPTH_BYTES // 4  # a quarter of the warpgroup's
     of_warp = re.match(r"[HIQ]MMA\.168(\d+)", name)
-    return 16 * 8 * int(of_warp[1]) if of_warp is not None else 0
+    return (16 * 8 * int(of_warp[1]) if of_warp is not None else 0), 0
 
 
 def _main_loop(body: Sequence[tuple[int, str, str]]) -> list[int] | None:

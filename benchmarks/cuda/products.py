@@ -26,7 +26,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 import nnefc
 from nnefc.passes.schedule.cuda import tensor_core
-from nnefc.passes.schedule.cuda.warp_tiles import BulkTile, TensorMemoryTile, WarpgroupTile
+from nnefc.passes.schedule.cuda.warp_tiles import BulkTile, PairTile, TensorMemoryTile, WarpgroupTile
 from nnefc.passes.schedule.gpu.contractions.tiling import AnyTile, Tiling, choose_tiling
 from nnefc.symbolic.dims import size_hint
 from nnefc.targets.machine.gpu.description import Gpu
@@ -109,7 +109,7 @@ def fastest(
 def kind_of(tile: AnyTile) -> str:
     """Returns the instruction that multiplies, and `bulk` if one thread copies."""
     if isinstance(tile, TensorMemoryTile):
-        return "tcgen05-bulk"
+        return "tcgen05-pair" if isinstance(tile, PairTile) else "tcgen05-bulk"
     if isinstance(tile, BulkTile):
         return "wgmma-bulk"
     return "wgmma" if isinstance(tile, WarpgroupTile) else "mma"

@@ -46,7 +46,7 @@ TITLE = "Predicted times on GPUs"
 _ABOUT = [
     "No GPU was used, and nothing was timed. Each launch is predicted by a roofline model, which",
     "[`roofline_model.py`](../cuda/roofline_model.py) states, from the sizes of its buffers, its multiply-adds, the",
-    "instructions of its main loop in the machine code, and the device of",
+    "instructions of its main loop in the machine code and their operands in shared memory, and the device of",
     "[`devices.py`](../../targets/machine/gpu/devices.py) that the code is tuned for. Networks are in `fp16`, or",
     "quantized where their name ends in `:int8`. *Roofline* is the larger of memory and products, *share* that part",
     "of the prediction. The model leaves out waiting within a launch, so predictions are lower bounds:",

@@ -7,9 +7,12 @@ It is Williams' ("Roofline: an insightful visual performance model", 2009), of a
     products   its multiply-adds, at the rate of tensor cores for `tcgen05.mma`, `wgmma` or `mma.sync` where the kernel
                has it, else of float32
     issue      instructions of the main loop for its multiply-adds, at one a cycle of each scheduler
+    operands   what `wgmma` and `tcgen05.mma` read from shared memory for its multiply-adds, for the latter also what
+               copies write there, at the 128 bytes of a cycle. Each instruction reads all its rows and columns; of a
+               pair of blocks, a processor has half of the columns
     balance    the mean number of blocks of a processor, as a part of the largest; blocks that are resident hide waiting
 
-    predicted = max(memory, products / balance, issue / balance) + the launch
+    predicted = max(memory, products / balance, issue / balance, operands / balance) + the launch
     roofline  = max(memory, products)
 """
 
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 
 from machine_code import Loop
 
-from nnefc.targets.machine.gpu.description import SCHEDULERS, Gpu
+from nnefc.targets.machine.gpu.description import SCHEDULERS, SHARED_BYTES_PER_CYCLE, Gpu
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Prediction:
     """The cycles of a launch.
 
     Attributes:
-        memory, products, issue: what each alone takes.
+        memory, products, issue, operands: what each alone takes.
         balance: the mean number of blocks of a processor, as a part of the largest.
         resident: blocks of a processor at once.
     """
@@ -36,6 +39,7 @@ class Prediction:
     memory: float
     products: float
     issue: float
+    operands: float
     balance: float
     resident: int
 
@@ -47,12 +51,12 @@ class Prediction:
     @property
     def cycles(self) -> float:
         """The prediction, without the launch."""
-        return max(self.memory, self.products / self.balance, self.issue / self.balance)
+        return max(self.memory, max(self.products, self.issue, self.operands) / self.balance)
 
     @property
     def bound(self) -> str:
         """What takes longest."""
-        parts = {"memory": self.memory, "products": self.products, "issue": self.issue}
+        parts = {name: getattr(self, name) for name in ("memory", "products", "issue", "operands")}
         return max(parts, key=lambda name: parts[name])
 
 
@@ -85,15 +89,17 @@ def predict(kernel: str, work: Work, blocks: int, resident: int, gpu: Gpu) -> Pr
     rate = gpu.tensor_core_rate(work.element_bytes) if work.has_matrices else gpu.architecture.multiply_adds
     rate = gpu.warpgroup_multiply_adds * 2 / work.element_bytes if work.has_warpgroups else rate
     rate = gpu.tensor_memory_multiply_adds * 2 / work.element_bytes if work.has_tensor_memory else rate
-    issue = 0.0
+    issue = operands = 0.0
     if work.loop is not None and work.loop.multiply_adds:
         iterations = work.multiply_adds / work.loop.multiply_adds
         issue = iterations * work.loop.instructions / (SCHEDULERS * gpu.processors)
+        operands = iterations * work.loop.operand_bytes / (SHARED_BYTES_PER_CYCLE * gpu.processors)
     return Prediction(
         kernel,
         memory=work.bytes / gpu.memory_bytes_per_cycle,
         products=work.multiply_adds / (gpu.processors * rate),
         issue=issue,
+        operands=operands,
         balance=blocks / (-(-blocks // gpu.processors) * gpu.processors),
         resident=resident,
     )

@@ -23,18 +23,20 @@ arch = sm_100
 
 
 @pytest.mark.parametrize(
-    ("name", "descriptor", "multiply_adds"),
+    ("name", "descriptor", "multiply_adds", "columns"),
     [
-        ("UTCHMMA", 0x8410010, 128 * 256 * 16 // 4),
-        ("UTCHMMA", 0x8190490, 128 * 96 * 16 // 4),
-        ("UTCQMMA", 0x8100010, 128 * 64 * 32 // 4),
+        ("UTCHMMA", 0x8410010, 128 * 256 * 16 // 4, 256),
+        ("UTCHMMA", 0x8190490, 128 * 96 * 16 // 4, 96),
+        ("UTCQMMA", 0x8100010, 128 * 64 * 32 // 4, 64),
+        ("UTCHMMA.2CTA", 0x10400010, 128 * 256 * 16 // 4, 128),  # fetched by each block
     ],
 )
 def test_sizes_of_products_into_tensor_memory_are_in_the_instruction_descriptor(
-    name: str, descriptor: int, multiply_adds: int
+    name: str, descriptor: int, multiply_adds: int, columns: int
 ) -> None:
     (loop,) = loops_of(SASS.format(name=name, descriptor=descriptor))
     assert (loop.kernel, loop.architecture, loop.multiply_adds) == ("product_kernel", 100, multiply_adds)
     assert (loop.products, loop.instructions) == (1, 6)
+    assert loop.operand_bytes == (128 + columns) * 32 * 2 // 4
     assert loop.is_copied
     assert loop.has_warpgroups

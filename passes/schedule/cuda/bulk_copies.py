@@ -29,7 +29,11 @@ from nnefc.passes.tir.common.expressions import is_number, number, size_of_index
 from nnefc.passes.tir.common.shapes import Size
 from nnefc.support.element_types import element_bytes
 from nnefc.symbolic.dims import ceil_div, is_known, is_size, known_less, may_exceed
-from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES, WARPGROUP_INSTRUCTION
+from nnefc.targets.machine.cuda.capabilities import (
+    SPECIFIC_FEATURES,
+    TENSOR_MEMORY_FEATURES,
+    WARPGROUP_INSTRUCTION,
+)
 from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
 
 __all__ = [
@@ -91,11 +95,21 @@ _COPY = """
 __device__ __forceinline__ void {name}(void *shared, const void *, void *barrier, const CUtensorMap &map,
                                        {parameters}) {{
   unsigned to = (unsigned)__cvta_generic_to_shared(shared), at = (unsigned)__cvta_generic_to_shared(barrier);
-  asm volatile (
+{of_pair}  asm volatile (
       "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
       "[%0], [%1, {{{coordinates}}}], [%{last}];"
       : : "r"(to), "l"(&map), {values}, "r"(at) : "memory");
 }}
+"""
+_COPY_OF_PAIR = f"""\
+#if {TENSOR_MEMORY_FEATURES}
+  asm volatile ("mapa.shared::cluster.u32 %0, %0, 0;" : "+r"(at));
+  asm volatile (
+      "cp.async.bulk.tensor.{{rank}}d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {{{{{{coordinates}}}}}}], [%{{last}}];"
+      : : "r"(to), "l"(&map), {{values}}, "r"(at) : "memory");
+  return;
+#endif
 """
 
 _Value = TypeVar("_Value")
@@ -236,21 +250,23 @@ def release_tile(barrier: tirx.Expr) -> tirx.Stmt:
 
 
 def copy_box(
-    to: tuple[tirx.Expr, tirx.Expr], barrier: tirx.Expr, tensor_map: tirx.Expr, at: Sequence[tirx.Expr]
+    to: tuple[tirx.Expr, tirx.Expr], barrier: tirx.Expr, tensor_map: tirx.Expr, at: Sequence[tirx.Expr], blocks: int = 1
 ) -> tirx.Stmt:
-    """Begins to copy a box, whose bytes complete on a barrier.
+    """Begins to copy a box, whose bytes complete on a barrier: of a pair of blocks, on that of its first one.
 
     Args:
         to: the addresses of its first and its last element in shared memory.
         at: the coordinates of its first element in the tensor.
+        blocks: 1, or 2 of a pair.
     """
-    rank, name = len(at), f"nnefc_copy_box_{len(at)}d"
-    source = _COPY.format(
-        name=name,
-        rank=rank,
-        parameters=", ".join(f"int at{i}" for i in range(rank)),
-        coordinates=", ".join(f"%{i + 2}" for i in range(rank)),
-        values=", ".join(f'"r"(at{i})' for i in range(rank)),
-        last=rank + 2,
-    )
+    rank, name = len(at), f"nnefc_copy_box_{len(at)}d{'_of_pair' if blocks > 1 else ''}"
+    parts = {
+        "rank": rank,
+        "coordinates": ", ".join(f"%{i + 2}" for i in range(rank)),
+        "values": ", ".join(f'"r"(at{i})' for i in range(rank)),
+        "last": rank + 2,
+    }
+    of_pair = _COPY_OF_PAIR.format(**parts) if blocks > 1 else ""
+    parameters = ", ".join(f"int at{i}" for i in range(rank))
+    source = _COPY.format(name=name, of_pair=of_pair, parameters=parameters, **parts)
     return tirx.Evaluate(cuda_func_call(name, *to, barrier, tensor_map, *at, source_code=source))

@@ -48,9 +48,10 @@ from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
 from nnefc.passes.schedule.gpu.nest import load, sequence, synchronize
 from nnefc.passes.tir.common.expressions import number
 from nnefc.support.element_types import EIGHT_BITS
+from nnefc.targets.machine.cuda.capabilities import MAX_BOX
 from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
 
-__all__ = ["BULK_LAUNCHES", "BulkLaunch", "are_boxed", "pixels_of"]
+__all__ = ["BULK_LAUNCHES", "BulkLaunch", "are_boxed", "are_boxes_of_filters", "pixels_of"]
 
 
 def are_boxed(product: SumOfProducts) -> bool:
@@ -65,6 +66,12 @@ def pixels_of(product: SumOfProducts) -> Pixels | None:
     box = boxed(filters)
     is_fetched = filters_of(filters) is not None if box is None else _is_fetched(box)
     return Pixels.of(product) if is_fetched else None
+
+
+def are_boxes_of_filters(product: SumOfProducts, tile: BulkTile) -> bool:
+    """Whether a tile of a convolution's filters is whole boxes, where these have vectors of the depth."""
+    vector = LOAD_BYTES // tile.element_bytes
+    return boxed(_stored(product.operands[1])) is not None or tile.fetched_columns * vector % MAX_BOX == 0
 
 
 def _is_fetched(box: BoxedOperand) -> bool:
@@ -108,14 +115,18 @@ class BulkLaunch(WarpgroupLaunch):
             (tirx.Var, lambda var: thread if var.same_as(consumer) else var),
         )
         at = (position.first_row, position.first_column)
-        produce = nest.rolled(self._tiling.tiles_of_slice, lambda step: self._produce(position.batch, at, step), "step")
+        produce = self._produce(position.batch, *at)
         copying = tirx.IfThenElse(tirx.EQ(thread, number(tile.threads)), produce, None)
         if self._registers is not None:
             of_producer, of_consumers = self._registers
             copying = sequence(set_registers(of_producer, rises=False), copying)
             consume = sequence(set_registers(of_consumers, rises=True), consume)
         roles = tirx.IfThenElse(thread < number(tile.threads), consume, copying)
-        return sequence(self._initialize(thread), synchronize(), roles, self._finish())
+        return sequence(self._initialize(thread), self._meet(), roles, self._finish())
+
+    def _meet(self) -> tirx.Stmt:
+        """Returns a barrier of all threads that share operands."""
+        return synchronize()
 
     def _initialize(self, thread: tirx.Expr) -> tirx.Stmt:
         arrivals = self._arrivals()
@@ -152,9 +163,17 @@ class BulkLaunch(WarpgroupLaunch):
 
         return [nest.rolled(tiles, step, "step"), wait_for_products(0, self._sums, self._count)]
 
-    def _produce(self, batch: tirx.Expr, first: tuple[tirx.Expr, tirx.Expr], step: tirx.Expr) -> tirx.Stmt:
-        tile, stage = self._tile, self._stage(step)
-        size = (tile.rows + tile.columns) * tile.depth * tile.element_bytes
+    def _produce(self, batch: tirx.Expr, row: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
+        """Copies the tiles of the depth, from rows and columns on."""
+        at = (row, column)
+        tiles = self._tiling.tiles_of_slice
+        return self._nest.rolled(tiles, lambda step: self._copy_step(batch, at, step, step), "step")
+
+    def _copy_step(
+        self, batch: tirx.Expr, first: tuple[tirx.Expr, tirx.Expr], step: tirx.Expr, index: tirx.Expr
+    ) -> tirx.Stmt:
+        """Copies a tile of the depth, the number of which among all that are copied is `index`."""
+        tile, stage = self._tile, self._stage(index)
         depth = step * number(tile.depth)
         left, right = ((batch, position, depth) for position in first)
         copies = [
@@ -164,10 +183,14 @@ class BulkLaunch(WarpgroupLaunch):
             ),
         ]
         return sequence(
-            wait_for_tile(self._empty(stage), number(1) - self._parity(step)),
-            expect_bytes(self._full(stage), size),
+            wait_for_tile(self._empty(stage), number(1) - self._parity(index)),
+            self._expect(self._full(stage), tile.step_bytes),
             *copies,
         )
+
+    def _expect(self, barrier: tirx.Expr, count: int) -> tirx.Stmt:
+        """Lets the phase of a barrier wait for the bytes of a tile."""
+        return expect_bytes(barrier, count)
 
     def _copy_tile(self, side: OperandTiles, at: tuple[tirx.Expr, tirx.Expr, tirx.Expr], stage: tirx.Expr) -> tirx.Stmt:
         """Begins the copies of a tile: one along depths, along positions one for each group of a row's length."""
@@ -225,7 +248,7 @@ class BulkLaunch(WarpgroupLaunch):
         """Begins to copy a box to a part of a tile, of so many elements."""
         begin = self._nest.simplify(side.base(stage) + part * number(size))
         first, last = (tirx.address_of(load(side.shared, begin + number(end))) for end in (0, size - 1))
-        return copy_box((first, last), self._full(stage), tensor_map, at)
+        return copy_box((first, last), self._full(stage), tensor_map, at, self._tile.blocks_of_cluster)
 
     def _stage(self, step: tirx.Expr) -> tirx.Expr:
         return self._nest.simplify(tirx.floormod(step, number(self._stages)))

@@ -30,7 +30,14 @@ from tvm import s_tir, tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.analysis import KernelAnalysis
-from nnefc.passes.schedule.cuda.bulk_launch import BULK_LAUNCHES, are_boxed, pixels_of
+from nnefc.passes.schedule.cuda.bulk_launch import (
+    BULK_LAUNCHES,
+    BulkLaunch,
+    are_boxed,
+    are_boxes_of_filters,
+    pixels_of,
+)
+from nnefc.passes.schedule.cuda.pair_launch import PAIR_LAUNCHES
 from nnefc.passes.schedule.cuda.pixel_boxes import Rectangles
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS, FLOATS, ROWS, TensorLaunch, as_multiplied
@@ -43,6 +50,7 @@ from nnefc.passes.schedule.cuda.warp_tiles import (
     SINGLE_TILES,
     BulkTile,
     CopiedTile,
+    PairTile,
     TensorMemoryTile,
     WarpgroupTile,
     bulk_tiles,
@@ -132,15 +140,14 @@ def _scheduled(product: SumOfProducts, tiles: Sequence[AnyTile], element: str, t
     by_rectangles = _by_rectangles(product, target, element)
     if by_rectangles is not None and is_faster(by_rectangles[1], tiling, target.gpu):
         rectangles, of_pixels = by_rectangles
-        launches = TENSOR_MEMORY_LAUNCHES if isinstance(of_pixels.tile, TensorMemoryTile) else BULK_LAUNCHES
-        launch = partial(launches[element], rectangles=rectangles)
+        launch = partial(_bulk_launches(of_pixels.tile)[element], rectangles=rectangles)
         return tiled(rectangles.product, of_pixels, launch)
     return tiled(product, tiling, _launches(tiling.tile)[element])
 
 
 def _by_rectangles(product: SumOfProducts, target: CudaTarget, element: str) -> tuple[Rectangles, Tiling] | None:
     """Returns the best rectangles of pixels that bulk copies fetch, and their tiles; None for other products."""
-    tiles = _tiles_of_boxes(product, target, element)
+    tiles = [tile for tile in _tiles_of_boxes(product, target, element) if are_boxes_of_filters(product, tile)]
     pixels = pixels_of(product) if tiles else None
     if pixels is None:
         return None
@@ -466,8 +473,13 @@ _LAUNCHES: Mapping[str, type[TensorLaunch]] = {
 
 def _launches(tile: AnyTile) -> Mapping[str, type[TensorLaunch]]:
     """Returns the launches of a tile by the type of the operands in shared memory."""
-    if isinstance(tile, TensorMemoryTile):
-        return TENSOR_MEMORY_LAUNCHES
     if isinstance(tile, BulkTile):
-        return BULK_LAUNCHES
+        return _bulk_launches(tile)
     return WARPGROUP_LAUNCHES if isinstance(tile, WarpgroupTile) else _LAUNCHES
+
+
+def _bulk_launches(tile: AnyTile) -> Mapping[str, type[BulkLaunch]]:
+    """Returns the same of a tile that bulk copies fetch."""
+    if isinstance(tile, PairTile):
+        return PAIR_LAUNCHES
+    return TENSOR_MEMORY_LAUNCHES if isinstance(tile, TensorMemoryTile) else BULK_LAUNCHES

@@ -59,7 +59,7 @@ class TensorLaunch(TiledLaunch):
         assert isinstance(tile, WarpTile)
         self._tile = tile
         left, right = product.operands
-        sides = self._side(left, tile.rows), self._side(right, tile.columns)
+        sides = self._side(left, tile.rows), self._side(right, tile.fetched_columns)
         super().__init__(product, tiling, slices, sides, self._element, tile.sums)
         self._rows, self._columns = tile.warp_rows // ROWS, tile.warp_columns // COLUMNS
 

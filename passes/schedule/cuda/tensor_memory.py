@@ -36,9 +36,8 @@ from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.schedule.gpu.nest import load
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.capabilities import (
-    CAPABILITIES,
     MATRIX_INSTRUCTIONS,
-    SPECIFIC_FEATURES,
+    TENSOR_MEMORY_FEATURES,
     TENSOR_MEMORY_INSTRUCTION,
 )
 from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
@@ -58,33 +57,32 @@ __all__ = [
 LOADED_COLUMNS = 32
 """Columns of the sums that a warp loads at once, of 16 rows."""
 
-_FEATURES = " || ".join(
-    f"defined({SPECIFIC_FEATURES[number]})" for number, each in CAPABILITIES.items() if each.has_tensor_memory
-)
 _ALLOCATE = f"""
-__device__ __forceinline__ void nnefc_allocate_sums_{{columns}}(void *address) {{{{
-#if {_FEATURES}
+__device__ __forceinline__ void {{name}}(void *address) {{{{
+#if {TENSOR_MEMORY_FEATURES}
   unsigned at = (unsigned)__cvta_generic_to_shared(address);
   if (threadIdx.x < {WARP}) {{{{
-    asm volatile ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], {{columns}};" : : "r"(at) : "memory");
-    asm volatile ("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");
+    asm volatile ("tcgen05.alloc.cta_group::{{blocks}}.sync.aligned.shared::cta.b32 [%0], {{columns}};"
+        : : "r"(at) : "memory");
+    asm volatile ("tcgen05.relinquish_alloc_permit.cta_group::{{blocks}}.sync.aligned;");
   }}}}
 #endif
 }}}}
 """
 _FREE = f"""
-__device__ __forceinline__ void nnefc_free_sums_{{columns}}(unsigned address) {{{{
-#if {_FEATURES}
+__device__ __forceinline__ void {{name}}(unsigned address) {{{{
+#if {TENSOR_MEMORY_FEATURES}
   if (threadIdx.x < {WARP}) {{{{
     asm volatile ("tcgen05.fence::after_thread_sync;" : : : "memory");
-    asm volatile ("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, {{columns}};" : : "r"(address) : "memory");
+    asm volatile ("tcgen05.dealloc.cta_group::{{blocks}}.sync.aligned.b32 %0, {{columns}};"
+        : : "r"(address) : "memory");
   }}}}
 #endif
 }}}}
 """
 _ARRIVALS = f"""
 __device__ __forceinline__ int nnefc_arrivals_of_tile(int warps) {{
-#if {_FEATURES}
+#if {TENSOR_MEMORY_FEATURES}
   return 1;
 #else
   return warps;
@@ -92,9 +90,9 @@ __device__ __forceinline__ int nnefc_arrivals_of_tile(int warps) {{
 }}
 """
 _BEGINS = f"""
-__device__ __forceinline__ int nnefc_begins_products() {{
-#if {_FEATURES}
-  return threadIdx.x == 0;
+__device__ __forceinline__ int nnefc_begins_products(int block) {{
+#if {TENSOR_MEMORY_FEATURES}
+  return threadIdx.x == 0 && block == 0;
 #else
   return 1;
 #endif
@@ -102,23 +100,31 @@ __device__ __forceinline__ int nnefc_begins_products() {{
 """
 _ORDER = f"""
 __device__ __forceinline__ void nnefc_order_after_wait() {{
-#if {_FEATURES}
+#if {TENSOR_MEMORY_FEATURES}
   asm volatile ("tcgen05.fence::after_thread_sync;" : : : "memory");
 #endif
 }}
 """
 _COMMIT = f"""
-__device__ __forceinline__ void nnefc_commit_tile(void *barrier) {{
+__device__ __forceinline__ void {{name}}(void *barrier) {{{{
   unsigned at = (unsigned)__cvta_generic_to_shared(barrier);
-#if {_FEATURES}
-  asm volatile ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" : : "r"(at) : "memory");
+#if {TENSOR_MEMORY_FEATURES}
+  {{commit}}
 #else
   asm volatile ("fence.proxy.async.shared::cta;" : : : "memory");  // threads have read the tile themselves
   __syncwarp();
   if (threadIdx.x % {WARP} == 0) asm volatile ("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(at) : "memory");
 #endif
-}}
+}}}}
 """
+_COMMITS = {
+    1: """asm volatile ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];"
+      : : "r"(at) : "memory");""",
+    2: """asm volatile (
+      "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;"
+      : : "r"(at), "h"((unsigned short)3) : "memory");""",
+}
+"""By the blocks at whose barrier a commit arrives."""
 _MULTIPLY = """
 __device__ __forceinline__ void {name}({total} *sums, unsigned memory, const void *left, const void *right,
                                        int accumulates) {{
@@ -127,7 +133,7 @@ __device__ __forceinline__ void {name}({total} *sums, unsigned memory, const voi
   unsigned long long left_matrix = {left_layout}ull | (left_at & 0x3ffff) >> 4;
   unsigned long long right_matrix = {right_layout}ull | (right_at & 0x3ffff) >> 4;
   asm volatile (
-      "{{ .reg .pred p; setp.ne.b32 p, %4, 0; tcgen05.mma.cta_group::1.kind::{kind} [%0], %1, %2, %3, p; }}"
+      "{{ .reg .pred p; setp.ne.b32 p, %4, 0; tcgen05.mma.cta_group::{blocks}.kind::{kind} [%0], %1, %2, %3, p; }}"
       : : "r"(memory), "l"(left_matrix), "l"(right_matrix), "r"({instruction}u), "r"(accumulates) : "memory");
 #else
 {portable}
@@ -166,14 +172,22 @@ _KINDS = {
 }  # of the instruction, and the operand's type
 
 
-def allocate_sums(address: tirx.Expr, columns: int) -> tirx.Stmt:
-    """Allocates columns of tensor memory for the block, and writes where they are to shared memory: the first warp."""
-    return _call(f"nnefc_allocate_sums_{columns}", address, source=_ALLOCATE.format(columns=columns))
+def allocate_sums(address: tirx.Expr, columns: int, blocks: int = 1) -> tirx.Stmt:
+    """Allocates columns of tensor memory for the block, and writes where they are to shared memory: the first warp.
+
+    Of a pair of blocks, both do, and get the same columns.
+    """
+    name = f"nnefc_allocate_sums_{columns}{_suffix(blocks)}"
+    return _call(name, address, source=_ALLOCATE.format(name=name, columns=columns, blocks=blocks))
 
 
-def free_sums(address: tirx.Expr, columns: int) -> tirx.Stmt:
-    """Gives columns of tensor memory back, after a barrier that all warps have reached with their sums: the first."""
-    return _call(f"nnefc_free_sums_{columns}", address, source=_FREE.format(columns=columns))
+def free_sums(address: tirx.Expr, columns: int, blocks: int = 1) -> tirx.Stmt:
+    """Gives columns of tensor memory back, after a barrier that all warps have reached with their sums: the first.
+
+    Of a pair of blocks, both do, after a barrier of both.
+    """
+    name = f"nnefc_free_sums_{columns}{_suffix(blocks)}"
+    return _call(name, address, source=_FREE.format(name=name, columns=columns, blocks=blocks))
 
 
 def arrivals_of_tile(warps: int) -> tirx.Expr:
@@ -181,9 +195,10 @@ def arrivals_of_tile(warps: int) -> tirx.Expr:
     return cuda_func_call("nnefc_arrivals_of_tile", number(warps), source_code=_ARRIVALS, return_type="int32")
 
 
-def begins_products() -> tirx.Expr:
-    """Returns whether the thread begins products: one of the block, or all threads with sums in registers."""
-    begins = cuda_func_call("nnefc_begins_products", source_code=_BEGINS, return_type="int32")
+def begins_products(block: tirx.Expr) -> tirx.Expr:
+    """Returns whether the thread begins products: one of the first block of those that share an instruction, whose
+    number among these is `block`, or all threads with sums in registers."""
+    begins = cuda_func_call("nnefc_begins_products", block, source_code=_BEGINS, return_type="int32")
     return begins != number(0)
 
 
@@ -192,16 +207,18 @@ def order_after_wait() -> tirx.Stmt:
     return _call("nnefc_order_after_wait", source=_ORDER)
 
 
-def commit_tile(barrier: tirx.Expr) -> tirx.Stmt:
-    """Arrives at a barrier when the products that the thread has begun are complete."""
-    return _call("nnefc_commit_tile", barrier, source=_COMMIT)
+def commit_tile(barrier: tirx.Expr, blocks: int = 1) -> tirx.Stmt:
+    """Arrives at a barrier when the products that the thread has begun are complete; of a pair, at that of each
+    block."""
+    name = f"nnefc_commit_tile{_suffix(blocks)}"
+    return _call(name, barrier, source=_COMMIT.format(name=name, commit=_COMMITS[blocks]))
 
 
 def multiply_into_memory(
-    sums: tirx.Var,
+    sums: tirx.Expr,
     memory: tirx.Expr,
     types: ProductTypes,
-    columns: int,
+    blocks: int,
     shared: tirx.Var,
     sides: tuple[OperandTile, OperandTile],
     offsets: tuple[tirx.Expr, tirx.Expr],
@@ -210,9 +227,9 @@ def multiply_into_memory(
     """Begins one instruction's products.
 
     Args:
-        sums: in registers, where there is no tensor memory.
+        sums: the first one in registers, where there is no tensor memory.
         memory: the address of the sums in tensor memory.
-        columns: of the right operand's tile; the left one has 128 rows.
+        blocks: that share the instruction: each has 128 rows of the left operand, and a part of the right one.
         shared: the buffer of both operands.
         sides: how they are laid out.
         offsets: where their rows begin, see `SwizzledTile.rows_at`.
@@ -220,11 +237,11 @@ def multiply_into_memory(
     """
     left, right = sides
     assert isinstance(left, SwizzledTile) and isinstance(right, SwizzledTile)
-    name = f"nnefc_multiply_into_memory_{types.name}_{columns}_{left.name}_{right.name}"
-    first = tirx.address_of(load(sums, number(0)))
+    columns = right.positions * blocks
+    name = f"nnefc_multiply_into_memory_{types.name}_{columns}_{left.name}_{right.name}{_suffix(blocks)}"
     addresses = (tirx.address_of(load(shared, offset)) for offset in offsets)
-    source = _multiply_source(name, types, columns, left, right)
-    return _call(name, first, memory, *addresses, tirx.Cast("int32", accumulates), source=source)
+    source = _multiply_source(name, types, blocks, left, right)
+    return _call(name, sums, memory, *addresses, tirx.Cast("int32", accumulates), source=source)
 
 
 def load_sums(part: tirx.Var, sums: tirx.Var, memory: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
@@ -242,7 +259,7 @@ def load_sums(part: tirx.Var, sums: tirx.Var, memory: tirx.Expr, column: tirx.Ex
     name = f"nnefc_load_sums_{dtype}"
     source = _LOAD.format(
         name=name,
-        features=_FEATURES,
+        features=TENSOR_MEMORY_FEATURES,
         row=_ROW,
         count=count,
         columns=LOADED_COLUMNS,
@@ -258,16 +275,22 @@ def _call(name: str, *arguments: tirx.Expr, source: str) -> tirx.Stmt:
     return tirx.Evaluate(cuda_func_call(name, *arguments, source_code=source))
 
 
-def _multiply_source(name: str, types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile) -> str:
+def _suffix(blocks: int) -> str:
+    """Returns what names of functions end with, by the blocks that share their instruction."""
+    return "_of_pair" if blocks > 1 else ""
+
+
+def _multiply_source(name: str, types: ProductTypes, blocks: int, left: SwizzledTile, right: SwizzledTile) -> str:
     return _MULTIPLY.format(
         name=name,
-        features=_FEATURES,
+        features=TENSOR_MEMORY_FEATURES,
         total=c_type(types.sums)["total"],
+        blocks=blocks,
         kind=_KINDS[types.left][0],
-        instruction=hex(_instruction(types, columns, left, right)),
+        instruction=hex(_instruction(types, blocks, left, right)),
         left_layout=hex(_layout(left)),
         right_layout=hex(_layout(right)),
-        portable=portable_product(types, columns, left, right, _ROW),
+        portable=portable_product(types, right.positions, left, right, _ROW),
     )
 
 
@@ -277,9 +300,10 @@ def _layout(side: SwizzledTile) -> int:
     return leading << 16 | stride << 32 | 1 << 46 | _SWIZZLES[side.row_vectors] << 61
 
 
-def _instruction(types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile) -> int:
+def _instruction(types: ProductTypes, blocks: int, left: SwizzledTile, right: SwizzledTile) -> int:
     """Returns the instruction descriptor."""
     operands = _KINDS[types.left][1] << 7 | _KINDS[types.right][1] << 10
     transposed = (not left.along_depth) << 15 | (not right.along_depth) << 16
-    size = columns // 8 << 17 | TENSOR_MEMORY_INSTRUCTION.rows // 16 << 24
+    rows, columns = TENSOR_MEMORY_INSTRUCTION.rows * blocks, right.positions * blocks
+    size = columns // 8 << 17 | rows // 16 << 24
     return _SUMS[types.sums] << 4 | operands | transposed | size

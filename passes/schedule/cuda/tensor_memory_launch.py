@@ -39,14 +39,20 @@ from nnefc.passes.schedule.cuda.warp_tiles import TensorMemoryTile
 from nnefc.passes.schedule.cuda.warpgroup_launch import BrainLaunch, ByteLaunch
 from nnefc.passes.schedule.gpu.contractions.analysis import SumOfProducts
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling
-from nnefc.passes.schedule.gpu.nest import load, sequence, store, synchronize
+from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
+from nnefc.targets.machine.cuda.capabilities import TENSOR_MEMORY_INSTRUCTION, default_gpu
 from nnefc.targets.machine.gpu.description import WARP
 
-__all__ = ["TENSOR_MEMORY_LAUNCHES"]
+__all__ = ["TENSOR_MEMORY_LAUNCHES", "TensorMemoryLaunch"]
+
+_DEVICE = default_gpu(TENSOR_MEMORY_INSTRUCTION.oldest)  # later ones have room for as many blocks
+_MIN_BLOCKS = "tirx.launch_bounds_min_blocks_per_sm"
+"""TVM's attribute for the second number of `__launch_bounds__`. Without it, NVIDIA's compiler spills registers to make
+room for more blocks than shared memory has."""
 
 
-class _TensorMemoryLaunch(BulkLaunch):
+class TensorMemoryLaunch(BulkLaunch):
     """Products of float16."""
 
     def __init__(
@@ -76,43 +82,67 @@ class _TensorMemoryLaunch(BulkLaunch):
 
         def some(index: tirx.Expr) -> tirx.Stmt:
             column = index * number(LOADED_COLUMNS)
-            write = super(_TensorMemoryLaunch, self).write(thread, batch, first_row, first_column + column, which)
+            write = super(TensorMemoryLaunch, self).write(thread, batch, first_row, first_column + column, which)
             return sequence(load_sums(self._sums, self._all_sums, self._address, column), write)
 
         return self._nest.unrolled(self._tile.columns // LOADED_COLUMNS, some, "columns")
+
+    def _block(self, block: tirx.Expr, thread: tirx.Expr) -> tirx.Stmt:
+        resident = number(self._tile.resident_blocks(_DEVICE))
+        return tirx.AttrStmt(number(0), _MIN_BLOCKS, resident, super()._block(block, thread))
 
     def _initialize(self, thread: tirx.Expr) -> tirx.Stmt:
         allocated = tirx.address_of(load(self._allocated, number(0)))
         complete = tirx.IfThenElse(
             tirx.EQ(thread, number(0)), initialize_barrier(self._complete, self._arrivals()), None
         )
-        return sequence(complete, super()._initialize(thread), allocate_sums(allocated, self._memory_columns))
+        allocate = allocate_sums(allocated, self._memory_columns, self._tile.blocks_of_cluster)
+        return sequence(complete, super()._initialize(thread), allocate)
 
     def _arrivals(self) -> tirx.Expr:
         return arrivals_of_tile(self._tile.threads // WARP)
 
     def _consume(self, thread: tirx.Expr) -> list[tirx.Stmt]:
-        tiles = self._tiling.tiles_of_slice
-
-        def step(index: tirx.Expr) -> tirx.Stmt:
-            stage = self._stage(index)
-            return sequence(
-                wait_for_tile(self._full(stage), self._parity(index)),
-                order_after_wait(),
-                *self._products(stage, index),
-                commit_tile(self._empty(stage)),
-            )
-
-        products = sequence(self._nest.rolled(tiles, step, "step"), commit_tile(self._complete))
+        products = sequence(self._multiply(), commit_tile(self._complete, self._tile.blocks_of_cluster))
         return [
-            tirx.IfThenElse(begins_products(), products, None),
+            tirx.IfThenElse(begins_products(self._number), products, None),
             wait_for_tile(self._complete, number(0)),
             order_after_wait(),
         ]
 
-    def _products(self, stage: tirx.Expr, step: tirx.Expr) -> list[tirx.Stmt]:
+    @property
+    def _number(self) -> tirx.Expr:
+        """Returns the block's number among those that share an instruction."""
+        return number(0)
+
+    def _multiply(self) -> tirx.Stmt:
+        """Begins the products of all tiles of the depth."""
+        return self._multiply_tiles(number(0), number(0))
+
+    def _multiply_tiles(self, before: tirx.Expr, first_sum: tirx.Expr) -> tirx.Stmt:
+        """Begins the products of the tiles of the depth that are copied after others.
+
+        Args:
+            before: how many others.
+            first_sum: where sums begin that are in registers.
+        """
+
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            copied = index + before
+            stage = self._stage(copied)
+            return sequence(
+                wait_for_tile(self._full(stage), self._parity(copied)),
+                order_after_wait(),
+                *self._products(stage, index, first_sum),
+                commit_tile(self._empty(stage), self._tile.blocks_of_cluster),
+            )
+
+        return self._nest.rolled(self._tiling.tiles_of_slice, step, "step")
+
+    def _products(self, stage: tirx.Expr, step: tirx.Expr, first_sum: tirx.Expr) -> list[tirx.Stmt]:
         """Begins the products of a tile of the depth, the first of which are not added to what is in tensor memory."""
         nest, tile = self._nest, self._tile
+        sums = tirx.address_of(load(self._all_sums, first_sum))
         left, right = self._sides
         rows, columns = left.tile, right.tile
         assert isinstance(rows, SwizzledTile) and isinstance(columns, SwizzledTile)
@@ -123,15 +153,14 @@ class _TensorMemoryLaunch(BulkLaunch):
                 nest.simplify(right.base(stage) + columns.rows_at(number(0), depth)),
             )
             follows = step > number(0) if depth == 0 else tirx.const(True, "bool")
-            sides = rows, columns
-            return multiply_into_memory(
-                self._all_sums, self._address, self._types, tile.columns, left.shared, sides, offsets, follows
-            )
+            sides, blocks = (rows, columns), tile.blocks_of_cluster
+            return multiply_into_memory(sums, self._address, self._types, blocks, left.shared, sides, offsets, follows)
 
         return [one(depth) for depth in range(0, tile.depth, self._types.depth)]
 
     def _finish(self) -> tirx.Stmt:
-        return sequence(synchronize(), free_sums(load(self._allocated, number(0)), self._memory_columns))
+        address, blocks = load(self._allocated, number(0)), self._tile.blocks_of_cluster
+        return sequence(self._meet(), free_sums(address, self._memory_columns, blocks))
 
     @property
     def _complete(self) -> tirx.Expr:
@@ -142,22 +171,22 @@ class _TensorMemoryLaunch(BulkLaunch):
         return load(self._memory, number(0))
 
 
-class _TensorMemoryBrainLaunch(_TensorMemoryLaunch, BrainLaunch):
+class _TensorMemoryBrainLaunch(TensorMemoryLaunch, BrainLaunch):
     """The same with bfloat16."""
 
 
-class _TensorMemoryByteLaunch(_TensorMemoryLaunch, ByteLaunch):
+class _TensorMemoryByteLaunch(TensorMemoryLaunch, ByteLaunch):
     """The same with bytes or floats of 8 bits."""
 
 
-class _TensorMemorySingleLaunch(_TensorMemoryLaunch):
+class _TensorMemorySingleLaunch(TensorMemoryLaunch):
     """The same with single precision, which copies round to TF32."""
 
     _element = "float32"
 
 
 TENSOR_MEMORY_LAUNCHES: Mapping[str, type[BulkLaunch]] = {
-    "float16": _TensorMemoryLaunch,
+    "float16": TensorMemoryLaunch,
     "bfloat16": _TensorMemoryBrainLaunch,
     "int8": _TensorMemoryByteLaunch,
     "float32": _TensorMemorySingleLaunch,

@@ -34,6 +34,7 @@ __all__ = [
     "SINGLE_TILES",
     "BulkTile",
     "CopiedTile",
+    "PairTile",
     "TensorMemoryTile",
     "UnpackingTile",
     "WarpTile",
@@ -190,7 +191,7 @@ class WarpgroupTile(WarpTile):
     @property
     def shared_bytes(self) -> int:
         """Returns the shared memory of a block."""
-        return self.stages * self.element_bytes * self.depth * (self.rows + self.columns)
+        return self.stages * self.element_bytes * self.depth * (self.rows + self.fetched_columns)
 
     @property
     def static_bytes(self) -> int:
@@ -205,8 +206,8 @@ class WarpgroupTile(WarpTile):
 
     def efficiency(self, gpu: Gpu) -> float:
         """Estimates the share of the peak that shared memory allows: copies write it, and tensor cores read it."""
-        written = (self.rows + self.columns) * self.depth
-        read = (self.instruction.rows + self.columns) * self.depth * self.rows // self.instruction.rows
+        written = (self.rows + self.fetched_columns) * self.depth
+        read = (self.instruction.rows + self.fetched_columns) * self.depth * self.rows // self.instruction.rows
         shared = self.element_bytes * (written + read) / SHARED_BYTES_PER_CYCLE
         multiply = self.rows * self.columns * self.depth / self.multiply_adds(gpu)
         return multiply / max(multiply, shared)
@@ -376,6 +377,32 @@ class _TensorMemorySingleTile(TensorMemoryTile):
     element_bytes: ClassVar[int] = 4
 
 
+class PairTile(TensorMemoryTile):
+    """The same of a block of a pair (`pair_launch.py`): each fetches its rows, and half of the columns of both."""
+
+    @property
+    def blocks_of_cluster(self) -> int:
+        """Returns how many blocks, whose tiles follow one another along the rows, work together."""
+        return 2
+
+    @property
+    def fetched_columns(self) -> int:
+        """Returns the columns of which the block itself fetches the right operand."""
+        return self.columns // self.blocks_of_cluster
+
+
+class _PairByteTile(PairTile):
+    """The same of bytes."""
+
+    element_bytes: ClassVar[int] = 1
+
+
+class _PairSingleTile(PairTile):
+    """The same of single precision."""
+
+    element_bytes: ClassVar[int] = 4
+
+
 _WARPGROUP_TILES: Mapping[int, type[WarpgroupTile]] = {1: _WarpgroupByteTile, 2: WarpgroupTile}
 _BULK_TILES: Mapping[int, type[BulkTile]] = {1: _BulkByteTile, 2: BulkTile, 4: _BulkSingleTile}
 _TENSOR_MEMORY_TILES: Mapping[int, type[TensorMemoryTile]] = {
@@ -383,6 +410,7 @@ _TENSOR_MEMORY_TILES: Mapping[int, type[TensorMemoryTile]] = {
     2: TensorMemoryTile,
     4: _TensorMemorySingleTile,
 }
+_PAIR_TILES: Mapping[int, type[PairTile]] = {1: _PairByteTile, 2: PairTile, 4: _PairSingleTile}
 
 
 def warpgroup_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[WarpgroupTile, ...]:
@@ -419,8 +447,9 @@ def bulk_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[Bulk
 
 
 def tensor_memory_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[BulkTile, ...]:
-    """Returns the tiles of bulk copies with sums in tensor memory."""
-    tiles = _tiles(_TENSOR_MEMORY_TILES[element_bytes], (8, 6, 4, 3), architecture)
+    """Returns the tiles of bulk copies with sums in tensor memory, of blocks alone and of pairs of blocks."""
+    kinds = (_TENSOR_MEMORY_TILES[element_bytes], _PAIR_TILES[element_bytes])
+    tiles = [tile for kind in kinds for tile in _tiles(kind, (8, 6, 4, 3), architecture)]
     return tuple(tile for tile in tiles if tile.rows == TENSOR_MEMORY_INSTRUCTION.rows)
 
 

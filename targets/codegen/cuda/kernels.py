@@ -440,7 +440,7 @@ def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
         finally:
             if compiler is not None:
                 tvm.register_global_func(_CALLBACK, compiler, override=True)
-    return _with_aligned_tiles(_with_tensor_map_type(replace_prelude(text)))
+    return _with_clusters(_with_aligned_tiles(_with_tensor_map_type(replace_prelude(text))))
 
 
 _TENSOR_MAP = "struct alignas(64) CUtensorMap { uint64_t opaque[16]; };  // as cuda.h has it\n"
@@ -465,6 +465,18 @@ def _with_aligned_tiles(source: str) -> str:
     if _SHARED not in source:
         raise RuntimeError(f"TVM's CUDA source has products of warpgroups, and no {_SHARED!r}")
     return source.replace(_SHARED, _ALIGNED_SHARED)
+
+
+_KERNEL = re.compile(r'extern "C" __global__ void (?=__launch_bounds__\([\d, ]+\) (\w+)\()')
+_MEETS_IN_PAIR = "nnefc_meet_in_pair("
+
+
+def _with_clusters(source: str) -> str:
+    """Launches kernels in clusters of two blocks where these meet (`pair_launch.py`)."""
+    starts = [*_KERNEL.finditer(source)]
+    ends = [*(start.start() for start in starts[1:]), len(source)]
+    pairs = {start[1] for start, end in zip(starts, ends, strict=True) if _MEETS_IN_PAIR in source[start.end() : end]}
+    return _KERNEL.sub(lambda it: it[0] + ("__cluster_dims__(2, 1, 1) " if it[1] in pairs else ""), source)
 
 
 _EXTERN = tvm.ir.Op.get("tirx.call_extern")

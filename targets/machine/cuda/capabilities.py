@@ -37,6 +37,7 @@ __all__ = [
     "MAX_BOX_STEP",
     "SPECIFIC_FEATURES",
     "TENSOR_MEMORY_COLUMNS",
+    "TENSOR_MEMORY_FEATURES",
     "TENSOR_MEMORY_INSTRUCTION",
     "WARPGROUP",
     "WARPGROUP_INSTRUCTION",
@@ -121,7 +122,7 @@ not have it: see `Capability.has_warpgroup_products`."""
 TENSOR_MEMORY_INSTRUCTION = MatrixInstruction(128, 256, 16, 100)
 """One `tcgen05.mma` of a block, of 16-bit floats in shared memory, with sums in tensor memory (PTX); of bytes, the
 depth is twice as much, of TF32 half as much. It may have fewer columns: a multiple of eight, or of 16 for bytes. See
-`Capability.has_tensor_memory`."""
+`Capability.has_tensor_memory`. A pair of blocks multiplies twice as many rows by one instruction (`.cta_group::2`)."""
 
 TENSOR_MEMORY_COLUMNS = 512
 """Columns of tensor memory of a processor, of 128 sums each; blocks allocate powers of two (PTX, "Tensor Memory")."""
@@ -135,6 +136,11 @@ ASYNCHRONOUS_COPIES = 80
 SPECIFIC_FEATURES = {number: f"__CUDA_ARCH_FEAT_SM{number}_ALL" for number in (90, 100, 103, 110)}
 """The macro that NVIDIA's compiler defines while it compiles for one architecture with the instructions that not all
 later ones have, as `sm_90a` (nvcc's documentation, "Virtual Architecture Macros")."""
+
+TENSOR_MEMORY_FEATURES = " || ".join(
+    f"defined({SPECIFIC_FEATURES[number]})" for number, each in CAPABILITIES.items() if each.has_tensor_memory
+)
+"""The condition of C's preprocessor for code with `TENSOR_MEMORY_INSTRUCTION`."""
 
 
 def capability_of(gpu: Gpu) -> Capability:

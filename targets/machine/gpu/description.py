@@ -123,6 +123,7 @@ class Gpu:
             128 bytes in a cycle, four lanes take 512, of which some threads read the same (estimate).
         block_cycles: of a block besides its sums: its first fetch, and writing its results, which takes longer where
             these are more than memory writes in the time (estimate).
+        cluster_cycles: of a block of a cluster, to meet the other ones when it begins and when it ends (estimate).
         launch_cycles: of another launch in the same graph (estimate: two microseconds).
         join_cycles: of the last block of several that share a tile, until it begins to fetch the sums of the others:
             fences and an atomic operation (estimate).
@@ -146,6 +147,7 @@ class Gpu:
     step_cycles: int = 200
     shared_cycles: float = 3
     block_cycles: int = 1500
+    cluster_cycles: int = 500
     launch_cycles: int = 3000
     join_cycles: int = 1500
     busy_warps: int = 2 * SCHEDULERS

@@ -16,6 +16,8 @@ struct Barrier {
   int64_t bytes;                        // that this phase waits for
   uint32_t phase, epoch;                // the current one; when it was initialized
   unsigned thread, fences;              // that initialized it, and how many fences it had executed
+  uint32_t clock;                       // of this thread then
+  bool published;                       // by fence.mbarrier_init after it
   uint32_t *released, *complete;        // clocks of those that have arrived in this phase, and in the last one
 };
 struct BulkCopy {  // one that has begun in this block
@@ -59,10 +61,10 @@ void begin_clocks() {
   if (has_barriers) return;
   if (!clocks) clocks = (uint32_t(*)[CLOCKS])malloc(sizeof(uint32_t) * CLOCKS * MAX_THREADS);
   if (!seen) seen = (uint32_t(*)[CLOCKS])malloc(sizeof(uint32_t) * CLOCKS * MAX_THREADS);
-  if (!vectors) vectors = (Vector *)malloc(sizeof(Vector) * VECTORS);
+  if (!vectors) vectors = (Vector *)malloc(sizeof(Vector) * VECTORS * MAX_CLUSTER);
   memset(clocks, 0, sizeof(uint32_t) * CLOCKS * count);
   memset(seen, 0, sizeof(uint32_t) * CLOCKS * count);
-  memset(vectors, 0, sizeof(Vector) * VECTORS);
+  memset(vectors, 0, sizeof(Vector) * VECTORS * cluster);
   for (unsigned i = 0; i < count; ++i) clocks[i][i] = 1;
   has_barriers = true;
 }
@@ -104,20 +106,42 @@ void meet(const unsigned *met, unsigned number) {
 }
 
 unsigned address_in_shared(const char *at) {
-  if (within(static_shared, at)) return (unsigned)(at - static_shared.begin) + 1024;
-  return (unsigned)(at - dynamic_shared.begin + dynamic_begin());
+  const ptrdiff_t offset = within(static_shared, at) ? at - static_shared.begin + 1024 : at - dynamic_shared.begin + dynamic_begin();
+  return (unsigned)offset | own_rank << RANK_SHIFT;
 }
+
+Vector &vector_at(unsigned address) { return vectors[(address >> RANK_SHIFT) * VECTORS + (address & OFFSET_MASK) / VECTOR]; }
+
+// The byte of dynamic shared memory at an address, for messages.
+unsigned byte_of(unsigned address) { return (address & OFFSET_MASK) - (unsigned)dynamic_begin(); }
 
 // The mbarrier at an address, for an operation of the current thread.
 Barrier &barrier_at(unsigned address) {
-  access((char *)shared_address(address), 8, false, false);
-  for (unsigned i = 0; i < barrier_count; ++i)
-    if (barriers[i].address == address) {
-      if (barriers[i].thread != current && barriers[i].epoch == epoch)
-        fail_at("an mbarrier that thread %u has initialized with no barrier between", barriers[i].thread);
-      return barriers[i];
-    }
-  fail_at("an operation on an mbarrier at shared address %u, which is not initialized", address);
+  const bool own = address >> RANK_SHIFT == own_rank;
+  char *at = (char *)shared_address(address);
+  if (own) access(at, 8, false, false);
+  for (unsigned i = 0; i < barrier_count; ++i) {
+    Barrier &barrier = barriers[i];
+    if (barrier.address != address) continue;
+    if (own ? barrier.thread != current && barrier.epoch == epoch : !barrier.published || !knows(current, barrier.thread, barrier.clock))
+      fail_at("an mbarrier that thread %u has initialized with no %sbarrier between", barrier.thread,
+              own ? "" : "fence.mbarrier_init and no barrier of the cluster, or no ");
+    return barrier;
+  }
+  fail_at("an operation on an mbarrier at shared address %u, which is not initialized", address & OFFSET_MASK);
+}
+
+// fence.mbarrier_init: other blocks may use what the thread has initialized, after a barrier.
+void publish_barriers() {
+  for (unsigned i = 0; i < barrier_count; ++i) barriers[i].published = barriers[i].published || barriers[i].thread == current;
+}
+
+// Whether something arrives at an mbarrier of a block that has ended, whose shared memory another one may have.
+bool arrives_too_late(const Barrier &barrier, const char *what) {
+  if (!has_ended(barrier.address >> RANK_SHIFT)) return false;
+  say("%s arrives at an mbarrier of a block that has ended", what);
+  failed = true;
+  return true;
 }
 
 void advance(Barrier &barrier) {
@@ -139,10 +163,10 @@ void advance(Barrier &barrier) {
 void check_generic(char *at, size_t bytes, bool writes) {
   const unsigned first = address_in_shared(at);
   for (unsigned vector = first / VECTOR; vector * VECTOR < first + bytes; ++vector) {
-    Vector &here = vectors[vector];
+    Vector &here = vector_at(vector * VECTOR);
     if (here.copy && !knows(current, bulk_copies[here.copy - 1]))
       fail_at("%s byte %u of shared memory, which a bulk copy writes whose mbarrier the thread has not waited for",
-              writes ? "a write to" : "a read of", first - (unsigned)dynamic_begin());
+              writes ? "a write to" : "a read of", byte_of(first));
     if (writes) here.copy = 0;
     here.generic[current / 32] = {own_clock(), threads[current].fences, (uint16_t)current};
   }
@@ -161,14 +185,14 @@ void begin_operand_read() {
 // Whether a vector's last write is a bulk copy; all threads of the warpgroup must know then that it is complete.
 bool check_operand(unsigned address) {
   if (!has_barriers) return false;
-  Vector &here = vectors[address / VECTOR];
+  Vector &here = vector_at(address);
   here.reads[current / WARPGROUP] = operand_count;
   if (!here.copy) return false;
   const unsigned first = current / WARPGROUP * WARPGROUP;
   for (unsigned i = first; i < first + WARPGROUP; ++i)
     if (!knows(i, bulk_copies[here.copy - 1]))
       fail_at("wgmma reads byte %u of shared memory, which a bulk copy writes whose mbarrier thread %u has not waited for",
-              address - (unsigned)dynamic_begin(), i);
+              byte_of(address), i);
   return true;
 }
 
@@ -207,8 +231,8 @@ void check_earlier(const Access &access, unsigned byte) {
 
 // A bulk copy of the current thread begins to write a vector.
 void check_overwritten(unsigned address) {
-  Vector &here = vectors[address / VECTOR];
-  const unsigned byte = address - (unsigned)dynamic_begin();
+  Vector &here = vector_at(address);
+  const unsigned byte = byte_of(address);
   if (here.copy && !knows(current, bulk_copies[here.copy - 1]))
     fail_at("a bulk copy to byte %u of shared memory, which another one writes whose mbarrier its thread has not waited for", byte);
   for (unsigned group = 0; group < MAX_THREADS / WARPGROUP; ++group)
@@ -315,6 +339,7 @@ void complete(BulkCopy &copy) {
     bytes += VECTOR;
   });
   Barrier &barrier = barriers[copy.barrier];
+  if (arrives_too_late(barrier, "a bulk copy")) return;
   if (barrier.phase != copy.phase) {
     say("a bulk copy that completes on an mbarrier after the phase that it began in: its bytes were not expected");
     failed = true;
@@ -345,7 +370,7 @@ void check_copies() {
     for (unsigned thread = 0; thread < count && !known; ++thread) known = knows(thread, bulk_copies[i]);
     if (known) continue;
     say("block (%u, %u, %u) ends before a thread has waited for a bulk copy to byte %u of shared memory", blockIdx.x, blockIdx.y,
-        blockIdx.z, bulk_copies[i].shared - (unsigned)dynamic_begin());
+        blockIdx.z, byte_of(bulk_copies[i].shared));
     failed = true;
     return;
   }
@@ -355,10 +380,11 @@ bool explain_wait() {
   for (unsigned i = 0; i < count; ++i) {
     if (threads[i].state != AT_MBARRIER) continue;
     const Barrier &barrier = barriers[threads[i].source];
+    enter_block(rank_of(i));
     const uint3 &index = threads[i].index;
     say("thread (%u, %u, %u) of block (%u, %u, %u) waits (line %d) for phase %u of the mbarrier at byte %u of shared memory, which "
         "lacks %u arrivals and %lld bytes",
-        index.x, index.y, index.z, blockIdx.x, blockIdx.y, blockIdx.z, threads[i].line, barrier.phase, barrier.address - 1024,
+        index.x, index.y, index.z, blockIdx.x, blockIdx.y, blockIdx.z, threads[i].line, barrier.phase, (barrier.address & OFFSET_MASK) - 1024,
         barrier.missing, (long long)barrier.bytes);
     return true;
   }

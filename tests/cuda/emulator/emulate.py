@@ -377,6 +377,7 @@ _COOPERATION = re.compile(
 )
 _VECTOR_ACCESS = re.compile(r"\*\(\s*(?:const\s+)?(\w+)\s*\*\)\(")
 _BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")
+_CLUSTER = re.compile(r"__cluster_dims__\s*\(\s*(\d+)\s*,\s*1\s*,\s*1\s*\)")
 
 
 def _prepare(source: str) -> tuple[tuple[str, ...], str]:
@@ -399,15 +400,17 @@ def _prepare(source: str) -> tuple[tuple[str, ...], str]:
         parts.append(body)
         bound = _BOUND.search(definition[1])
         cooperates = bool(_COOPERATION.search(body))
-        entries.append(_entry(name, int(bound[1]) if bound else 0, arrays > 0, cooperates, alignment))
+        cluster = _CLUSTER.search(definition[1])
+        blocks = int(cluster[1]) if cluster else 1
+        entries.append(_entry(name, int(bound[1]) if bound else 0, arrays > 0, cooperates, alignment, blocks))
     return tuple(match[2] for match in definitions), "".join(parts + entries)
 
 
-def _entry(name: str, bound: int, has_shared: bool, cooperative: bool, alignment: int) -> str:
+def _entry(name: str, bound: int, has_shared: bool, cooperative: bool, alignment: int, cluster: int) -> str:
     begin, end = (f"__start_shared_{name}", f"__stop_shared_{name}") if has_shared else ("nullptr", "nullptr")
     symbols = f'extern "C" __attribute__((visibility("hidden"))) char {begin}[], {end}[];' if has_shared else ""
     parameters = f"emulator_parameters<decltype(&{name})> emulated_{name}_parameters"
-    record = f'"{name}", call, {bound}u, {begin}, {end}, {"true" if cooperative else "false"}, {alignment}u'
+    record = f'"{name}", call, {bound}u, {begin}, {end}, {"true" if cooperative else "false"}, {alignment}u, {cluster}u'
     return f"""
 {symbols}
 extern "C" __attribute__((visibility("default"))) const {parameters} = {{}};
@@ -441,6 +444,7 @@ def _own_text() -> str:
             "emulator.h",
             "machine.h",
             "bulk_copies.h",
+            "clusters.h",
             "registers.h",
             "tensor_memory.h",
             "runtime.cpp",

@@ -35,6 +35,7 @@ typedef __UINT64_TYPE__ uint64_t;
 #define __constant__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __align__(bytes) alignas(bytes)
 #define INFINITY __builtin_inff()

@@ -13,6 +13,12 @@ _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _INSTRUCTIONS = (
     (r"", "(void)0"),  # what only keeps the compiler from moving code across it
     (r"fence\.proxy\.async(?:\.shared::cta)?;", "emulator_fence_async()"),
+    (r"fence\.mbarrier_init\.release\.cluster;", "emulator_fence_barriers()"),
+    (
+        r"barrier\.cluster\.arrive\.release\.aligned;barrier\.cluster\.wait\.acquire\.aligned;",
+        "emulator_cluster_barrier(__LINE__)",
+    ),
+    (r"mapa\.shared::cluster\.u32%0,%0,(\d+);", r"{0} = emulator_map_to_rank({0}, \1)"),
     (r"mbarrier\.init\.shared::cta\.b64\[%0\],%1;", "emulator_mbarrier_init({0}, {1})"),
     (r"mbarrier\.arrive\.shared::cta\.b64_,\[%0\];", "emulator_mbarrier_arrive({0}, 0)"),
     (r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64_,\[%0\],%1;", "emulator_mbarrier_arrive({0}, {1})"),
@@ -21,37 +27,48 @@ _INSTRUCTIONS = (
         "{0} = emulator_mbarrier_wait({1}, {2}, __LINE__)",
     ),
     (
-        r"cp\.async\.bulk\.tensor\.3d\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+        r"cp\.async\.bulk\.tensor\.3d(?:\.cta_group::([12]))?\.shared::cluster\.global"
+        r"(?:\.tile)?\.mbarrier::complete_tx::bytes"
         r"\[%0\],\[%1,\{%2,%3,%4\}\],\[%5\];",
-        "emulator_bulk_copy((const void *){1}, 3, (const int[]){{{2}, {3}, {4}}}, {0}, {5})",
+        "emulator_bulk_copy((const void *){1}, 3, (const int[]){{{2}, {3}, {4}}}, {0}, {5}, 0\\1)",
     ),
     (
-        r"cp\.async\.bulk\.tensor\.4d\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+        r"cp\.async\.bulk\.tensor\.4d(?:\.cta_group::([12]))?\.shared::cluster\.global"
+        r"(?:\.tile)?\.mbarrier::complete_tx::bytes"
         r"\[%0\],\[%1,\{%2,%3,%4,%5\}\],\[%6\];",
-        "emulator_bulk_copy((const void *){1}, 4, (const int[]){{{2}, {3}, {4}, {5}}}, {0}, {6})",
+        "emulator_bulk_copy((const void *){1}, 4, (const int[]){{{2}, {3}, {4}, {5}}}, {0}, {6}, 0\\1)",
     ),
     (
-        r"cp\.async\.bulk\.tensor\.5d\.shared::cluster\.global(?:\.tile)?\.mbarrier::complete_tx::bytes"
+        r"cp\.async\.bulk\.tensor\.5d(?:\.cta_group::([12]))?\.shared::cluster\.global"
+        r"(?:\.tile)?\.mbarrier::complete_tx::bytes"
         r"\[%0\],\[%1,\{%2,%3,%4,%5,%6\}\],\[%7\];",
-        "emulator_bulk_copy((const void *){1}, 5, (const int[]){{{2}, {3}, {4}, {5}, {6}}}, {0}, {7})",
+        "emulator_bulk_copy((const void *){1}, 5, (const int[]){{{2}, {3}, {4}, {5}, {6}}}, {0}, {7}, 0\\1)",
     ),
     (
-        r"tcgen05\.alloc\.cta_group::1\.sync\.aligned\.shared::cta\.b32\[%0\],(\d+);",
-        r"emulator_tensor_allocate({0}, \1, __LINE__)",
-    ),
-    (r"tcgen05\.relinquish_alloc_permit\.cta_group::1\.sync\.aligned;", "emulator_tensor_relinquish(__LINE__)"),
-    (
-        r"tcgen05\.dealloc\.cta_group::1\.sync\.aligned\.b32%0,(\d+);",
-        r"emulator_tensor_free({0}, \1, __LINE__)",
+        r"tcgen05\.alloc\.cta_group::([12])\.sync\.aligned\.shared::cta\.b32\[%0\],(\d+);",
+        r"emulator_tensor_allocate({0}, \2, \1, __LINE__)",
     ),
     (
-        r"tcgen05\.commit\.cta_group::1\.mbarrier::arrive::one\.shared::cluster\.b64\[%0\];",
-        "emulator_tensor_commit({0})",
+        r"tcgen05\.relinquish_alloc_permit\.cta_group::([12])\.sync\.aligned;",
+        r"emulator_tensor_relinquish(\1, __LINE__)",
     ),
     (
-        r"\{\.reg\.predp;setp\.ne\.b32p,%4,0;tcgen05\.mma\.cta_group::1\.kind::(f16|tf32|i8|f8f6f4)"
+        r"tcgen05\.dealloc\.cta_group::([12])\.sync\.aligned\.b32%0,(\d+);",
+        r"emulator_tensor_free({0}, \2, \1, __LINE__)",
+    ),
+    (
+        r"tcgen05\.commit\.cta_group::([12])\.mbarrier::arrive::one\.shared::cluster\.b64\[%0\];",
+        r"emulator_tensor_commit({0}, 0, \1)",
+    ),
+    (
+        r"tcgen05\.commit\.cta_group::([12])\.mbarrier::arrive::one\.shared::cluster\.multicast::cluster\.b64"
+        r"\[%0\],%1;",
+        r"emulator_tensor_commit({0}, {1}, \1)",
+    ),
+    (
+        r"\{\.reg\.predp;setp\.ne\.b32p,%4,0;tcgen05\.mma\.cta_group::([12])\.kind::(f16|tf32|i8|f8f6f4)"
         r"\[%0\],%1,%2,%3,p;\}",
-        r"emulator_tensor_multiply({0}, {1}, {2}, {3}, {4} != 0, emulator_tensor_\1)",
+        r"emulator_tensor_multiply({0}, {1}, {2}, {3}, {4} != 0, emulator_tensor_\2, \1)",
     ),
     (r"tcgen05\.wait::ld\.sync\.aligned;", "emulator_tensor_wait(__LINE__)"),
     (r"tcgen05\.fence::before_thread_sync;", "emulator_tensor_fence(true)"),

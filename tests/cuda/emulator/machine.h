@@ -18,6 +18,7 @@ struct emulator_kernel {
   char *shared, *shared_end;  // static arrays
   bool cooperative;           // contains barriers or warp operations
   unsigned alignment;         // of dynamic shared memory, as the source declares it
+  unsigned cluster;           // of __cluster_dims__: blocks along x that run at once
 };
 
 // What the stand-in for cuTensorMapEncodeTiled leaves in a CUtensorMap: a tensor in global memory, and the box of a bulk copy.
@@ -79,7 +80,12 @@ void emulator_copy_wait(unsigned groups_in_flight);
 void emulator_mbarrier_init(unsigned address, unsigned arrivals);
 void emulator_mbarrier_arrive(unsigned address, unsigned bytes);
 unsigned emulator_mbarrier_wait(unsigned address, unsigned parity, int line);
-void emulator_bulk_copy(const void *map, unsigned rank, const int *coordinates, unsigned shared, unsigned barrier);
+void emulator_bulk_copy(const void *map, unsigned rank, const int *coordinates, unsigned shared, unsigned barrier,
+                        unsigned blocks);
+// barrier.cluster, mapa, and fence.mbarrier_init: other blocks of the cluster may use the mbarriers that the thread has initialized.
+void emulator_cluster_barrier(int line);
+unsigned emulator_map_to_rank(unsigned address, unsigned rank);
+void emulator_fence_barriers();
 // fence.proxy.async: what the thread wrote to shared memory before may be read by wgmma, once a barrier has followed.
 void emulator_fence_async();
 // wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN (of bytes, -1)
@@ -95,12 +101,14 @@ void emulator_warpgroup_wait(unsigned groups_in_flight);
 // Tensor memory and its products (tcgen05): all lanes of a warp allocate, free and load; one thread multiplies and commits. Addresses
 // and descriptors are those of the instructions. Registers that are loaded are NaN until the thread has waited for them.
 enum emulator_tensor_kind { emulator_tensor_f16, emulator_tensor_i8, emulator_tensor_f8f6f4, emulator_tensor_tf32 };
-void emulator_tensor_allocate(unsigned address, unsigned columns, int line);
-void emulator_tensor_free(unsigned address, unsigned columns, int line);
-void emulator_tensor_relinquish(int line);
+// `blocks` is of .cta_group: 2 where a pair of blocks shares an instruction. A commit arrives at the barrier of each block in `ranks`,
+// by bits, or at the address where `ranks` is 0.
+void emulator_tensor_allocate(unsigned address, unsigned columns, unsigned blocks, int line);
+void emulator_tensor_free(unsigned address, unsigned columns, unsigned blocks, int line);
+void emulator_tensor_relinquish(unsigned blocks, int line);
 void emulator_tensor_multiply(unsigned memory, emulator_bits left, emulator_bits right, unsigned instruction, bool accumulates,
-                              emulator_tensor_kind kind);
-void emulator_tensor_commit(unsigned barrier);
+                              emulator_tensor_kind kind, unsigned blocks);
+void emulator_tensor_commit(unsigned barrier, unsigned ranks, unsigned blocks);
 void emulator_tensor_load(void *const *registers, unsigned count, unsigned address, bool by_rows, int line);
 void emulator_tensor_wait(int line);
 void emulator_tensor_fence(bool before);

@@ -5,7 +5,7 @@ constexpr unsigned ALL_REGISTERS = 65536;
 unsigned registers_of[MAX_THREADS / WARPGROUP], wanted_registers[MAX_THREADS / WARPGROUP], spare_registers;
 
 void begin_registers() {  // a block, with as many as `__launch_bounds__` of its threads lets a thread have
-  const unsigned share = ALL_REGISTERS / ((count + 31) / 32 * 32) / 8 * 8;
+  const unsigned share = ALL_REGISTERS / ((block_threads + 31) / 32 * 32) / 8 * 8;
   for (unsigned &each : registers_of) each = share < 256 ? share : 255;
   spare_registers = 0;
 }
@@ -27,6 +27,7 @@ void distribute_registers() {
 }
 
 void set_registers(unsigned wanted, bool rises, int line) {
+  if (cluster > 1) emulator_fail("setmaxnreg of a block of a cluster is not emulated");
   const unsigned group = current / WARPGROUP, first = group * WARPGROUP;
   if (first + WARPGROUP > count) emulator_fail("setmaxnreg of threads that are no whole warpgroup");
   if (wanted % 8 || wanted < 24 || wanted > 256) emulator_fail("setmaxnreg of a number of registers that there is not");

@@ -81,7 +81,7 @@ void prepare(Context &context, char *top, void (*entry)()) {
 
 // ---- the state of a launch --------------------------------------------------------------------------------------------
 
-enum State : uint8_t { READY, AT_BARRIER, AT_MBARRIER, AT_REGISTERS, IN_WARP, IN_WARPGROUP, ENDED };
+enum State : uint8_t { READY, AT_BARRIER, AT_MBARRIER, AT_REGISTERS, AT_CLUSTER, AT_PAIR, IN_WARP, IN_WARPGROUP, ENDED };
 enum Operation : uint8_t { WARP_BARRIER, ACTIVE, BALLOT, SHUFFLE, GATHER };
 const char *const OPERATIONS[] = {"__syncwarp", "__activemask", "__ballot_sync", "a shuffle", "a matrix operation"};
 
@@ -176,7 +176,7 @@ struct Pending {  // a write to a position that another thread has just written 
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 char *stacks;
 Context scheduler;
-Thread threads[MAX_THREADS];
+Thread threads[MAX_THREADS];  // of a block, or of the blocks of a cluster
 unsigned order[MAX_THREADS];
 unsigned count, current;
 const emulator_kernel *kernel;
@@ -187,8 +187,8 @@ unsigned seed;
 Range ranges[MAX_RANGES];
 unsigned range_count;
 Range static_shared, dynamic_shared;
-char *dynamic_memory;
-uint32_t epoch = 1, launch_epoch, block_epoch, block_number;
+char *dynamic_memory;  // of all blocks of a cluster
+uint32_t epoch = 1, last_epoch = 1, launch_epoch, block_epoch, block_number;
 Pending pending;
 Release *releases;  // of all blocks of the launch, in the order of their epochs
 unsigned release_count, release_space;
@@ -199,6 +199,7 @@ unsigned acquired_thread;
 bool has_barriers;  // in this block, mbarriers: see bulk_copies.h
 bool knows(unsigned thread, unsigned other, uint32_t clock);
 uint32_t own_clock();
+void meet(const unsigned *met, unsigned number);
 void check_generic(char *at, size_t bytes, bool writes);
 
 unsigned linear(const uint3 &index) { return index.x + blockDim.x * (index.y + blockDim.y * index.z); }
@@ -224,6 +225,8 @@ void pause_thread() {
   pause_thread();
   abort();
 }
+
+#include "clusters.h"
 
 // ---- races and bounds -------------------------------------------------------------------------------------------------
 
@@ -369,9 +372,12 @@ ptrdiff_t dynamic_begin() {
 }
 
 void *shared_address(unsigned address) {
-  ptrdiff_t fixed = (ptrdiff_t)address - 1024, dynamic = (ptrdiff_t)address - dynamic_begin();
-  if (fixed >= 0 && fixed < static_shared.end - static_shared.begin) return static_shared.begin + fixed;
-  if (dynamic >= 0 && dynamic < dynamic_shared.end - dynamic_shared.begin) return dynamic_shared.begin + dynamic;
+  const unsigned rank = address >> RANK_SHIFT, offset = address & OFFSET_MASK;
+  ptrdiff_t fixed = (ptrdiff_t)offset - 1024, dynamic = (ptrdiff_t)offset - dynamic_begin();
+  if (rank < cluster && fixed >= 0 && fixed < static_shared.end - static_shared.begin)
+    return (rank == own_rank ? static_shared.begin : blocks[rank].arrays) + fixed;
+  if (rank < cluster && dynamic >= 0 && dynamic < dynamic_shared.end - dynamic_shared.begin)
+    return dynamic_memory + rank * MAX_SHARED + dynamic;
   emulator_fail("assembly uses an address outside of shared memory");
 }
 
@@ -379,13 +385,16 @@ void *shared_address(unsigned address) {
 #include "registers.h"
 
 // Reports a write that a product of matrices need not see: its thread executed no fence.proxy.async after it, or no barrier after that.
-void check_fenced(const char *address, size_t bytes) {
-  const Range &range = within(static_shared, address) ? static_shared : dynamic_shared;
+void check_fenced(const char *address, size_t bytes, unsigned rank) {
+  const bool own = rank == own_rank;
+  const Range &fixed = own ? static_shared : blocks[rank].static_shared;
+  const Range &range = own && within(fixed, address) ? fixed : own ? dynamic_shared : blocks[rank].dynamic_shared;
   if (!range.words) return;
   auto check = [&](const Access &write) {
-    if (write.epoch < block_epoch) return;
+    if (write.epoch < (own ? block_epoch : blocks[rank].begin)) return;
     const Thread &writer = threads[write.thread];
-    if ((write.thread / 32u == current / 32u ? writer.fences : writer.ordered_fences) > write.fences) return;
+    const bool is_known = own || knows(current, write.thread, write.clock);
+    if (is_known && (write.thread / 32u == current / 32u ? writer.fences : writer.ordered_fences) > write.fences) return;
     say("a product of thread (%u, %u, %u) of block (%u, %u, %u) reads byte %td of %s, which thread (%u, %u, %u) wrote with no "
         "fence.proxy.async and barrier between",
         threads[current].index.x, threads[current].index.y, threads[current].index.z, blockIdx.x, blockIdx.y, blockIdx.z,
@@ -422,7 +431,7 @@ Layout warpgroup_layout(uint64_t descriptor, bool by_depths) {
   const unsigned mode = (unsigned)(descriptor >> 62);
   if ((!mode && by_depths) || (descriptor >> 49 & 7))
     emulator_fail("a matrix descriptor without swizzle of rows of depths, or with a base offset, is not emulated");
-  return {(unsigned)(descriptor & 0x3fff) << 4, (unsigned)(descriptor >> 16 & 0x3fff) << 4,
+  return {(unsigned)(descriptor & 0x3fff) << 4 | own_rank << RANK_SHIFT, (unsigned)(descriptor >> 16 & 0x3fff) << 4,
           (unsigned)(descriptor >> 32 & 0x3fff) << 4, mode ? 16u >> mode : 1};
 }
 
@@ -467,7 +476,7 @@ void read_matrices() {
   begin_operand_read();
   gather_operands(matrices, read, [](unsigned address, char *from) {
     if (check_operand(address)) access(from, VECTOR, false, false);
-    else access(from, VECTOR, false, true), check_fenced(from, VECTOR);
+    else access(from, VECTOR, false, true), check_fenced(from, VECTOR, own_rank);
   });
   self.reads[self.read_count++] = {matrices, self.product_groups, read};
   const unsigned group = first / WARPGROUP, left = ROWS * DEPTHS;
@@ -579,6 +588,7 @@ void run_threads() {
 }
 
 void resume(unsigned thread) {
+  enter_block(rank_of(thread));
   current = thread;
   threadIdx = threads[thread].index;
   change(scheduler, threads[thread].context);
@@ -641,7 +651,7 @@ bool release_warp(unsigned first) {
 }
 
 void explain_deadlock() {
-  if (explain_wait() || explain_registers()) return;
+  if (explain_wait() || explain_registers() || explain_cluster()) return;
   unsigned ended = count, waiting = count, in_warp = count;
   for (unsigned i = 0; i < count; ++i)
     if (threads[i].state == IN_WARPGROUP) {
@@ -680,25 +690,23 @@ void explain_deadlock() {
     }
 }
 
-bool release_block() {
+bool release_block(unsigned rank) {
   bool any = false;
-  for (unsigned i = 0; i < count; ++i) {
-    if (threads[i].state != AT_BARRIER || threads[i].line != threads[0].line) return false;
-    any = any || threads[i].value;
+  unsigned met[MAX_THREADS];
+  const unsigned first = rank * block_slots;
+  for (unsigned i = 0; i < block_threads; ++i) {
+    if (threads[first + i].state != AT_BARRIER || threads[first + i].line != threads[first].line) return false;
+    any = any || threads[first + i].value;
+    met[i] = first + i;
   }
-  for (unsigned i = 0; i < count; ++i) {
-    threads[i].state = READY;
-    threads[i].ordered_fences = threads[i].fences;
-    threads[i].result = any;
-  }
-  meet(order, count);
-  ++epoch;
+  release_at_barrier(rank, any);
+  meet(met, block_threads);
   return true;
 }
 
-void run_block() {
+void run_cluster() {
   for (unsigned i = 0; i < count; ++i) {
-    threads[i].state = READY;
+    threads[i].state = i % block_slots < block_threads ? READY : ENDED;
     threads[i].warp_time = 0;
     threads[i].mask = 0;
     threads[i].copy_count = threads[i].groups = threads[i].fences = threads[i].ordered_fences = 0;
@@ -708,7 +716,7 @@ void run_block() {
     threads[i].met = nullptr;
     if (kernel->cooperative || i == order[0]) prepare(threads[i].context, stacks + STACK * (i + 1), run_threads);
   }
-  block_epoch = ++epoch;
+  begin_cluster();
   acquired = nullptr;
   begin_bulk();
   begin_tensor_memory();
@@ -734,7 +742,8 @@ void run_block() {
       check_tensor_memory();
       return;
     }
-    if (released || release_block()) continue;
+    for (unsigned rank = 0; rank < cluster; ++rank) released = released || release_block(rank);
+    if (released || release_cluster()) continue;
     explain_deadlock();
     failed = true;
     return;
@@ -753,12 +762,18 @@ void arrange(unsigned *numbers, unsigned length, unsigned salt) {
   }
 }
 
+unsigned slots_of(size_t in_block) { return (unsigned)(kernel->cluster > 1 ? (in_block + WARPGROUP - 1) / WARPGROUP * WARPGROUP : in_block); }
+
 bool legal(const unsigned *grid, const unsigned *block, unsigned shared_bytes) {
   size_t in_block = (size_t)block[0] * block[1] * block[2], fixed = (size_t)(kernel->shared_end - kernel->shared);
   if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535)
     say("a grid of %u x %u x %u blocks", grid[0], grid[1], grid[2]);
   else if (!in_block || in_block > MAX_THREADS || block[0] > 1024 || block[1] > 1024 || block[2] > 64)
     say("a block of %u x %u x %u threads", block[0], block[1], block[2]);
+  else if (grid[0] % kernel->cluster)
+    say("a grid of %u blocks along x, which clusters of %u do not divide", grid[0], kernel->cluster);
+  else if (kernel->cluster > 1 && (kernel->cluster > MAX_CLUSTER || in_block % 32 || slots_of(in_block) * kernel->cluster > MAX_THREADS))
+    say("clusters of %u blocks of %zu threads are not emulated", kernel->cluster, in_block);
   else if (kernel->bound && in_block > kernel->bound)
     say("a block of %zu threads, but __launch_bounds__(%u)", in_block, kernel->bound);
   else if (fixed > MAX_STATIC_SHARED)
@@ -771,38 +786,55 @@ bool legal(const unsigned *grid, const unsigned *block, unsigned shared_bytes) {
 void launch(const unsigned *grid, const unsigned *block, unsigned shared_bytes) {
   have_error = failed = false;
   if (!legal(grid, block, shared_bytes)) return;
-  count = block[0] * block[1] * block[2];
+  cluster = kernel->cluster;
+  block_threads = block[0] * block[1] * block[2];
+  block_slots = slots_of(block_threads);
+  count = cluster * block_slots;
   // For this launch only: a process may have 65,530 mappings, each guard makes two, and each library has its own stacks.
   stacks = (char *)mmap(nullptr, STACK * MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   for (unsigned i = 0; i < count; ++i) mprotect(stacks + STACK * i, GUARD, PROT_NONE);
   if (!dynamic_memory) {
-    dynamic_memory = (char *)mmap(nullptr, MAX_SHARED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    dynamic_memory = (char *)mmap(nullptr, MAX_CLUSTER * MAX_SHARED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
-  static_shared = {kernel->shared, kernel->shared_end, nullptr, "static shared memory", true};
-  dynamic_shared = {dynamic_memory, dynamic_memory + shared_bytes, nullptr, "dynamic shared memory", true};
+  for (unsigned rank = cluster; rank-- > 0;) {  // the first block is the one that is entered
+    char *dynamic = dynamic_memory + rank * MAX_SHARED;
+    blocks[rank].static_shared = static_shared = {kernel->shared, kernel->shared_end, nullptr, "static shared memory", true};
+    blocks[rank].dynamic_shared = dynamic_shared = {dynamic, dynamic + shared_bytes, nullptr, "dynamic shared memory", true};
+  }
+  own_rank = 0;
   emulator_dynamic_shared = dynamic_memory;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
-  for (unsigned i = 0; i < count; ++i) threads[i].index = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
+  for (unsigned i = 0; i < count; ++i) {
+    const unsigned in_block = i % block_slots;
+    threads[i].index = {in_block % block[0], in_block / block[0] % block[1], in_block / block[0] / block[1]};
+  }
   arrange(order, count, 0);
-  launch_epoch = ++epoch;
+  launch_epoch = epoch = ++last_epoch;
   release_count = 0;
   pending.address = nullptr;
   running = true;
-  uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
-  for (uint64_t i = 0; i < blocks && !failed; ++i) {
-    uint64_t number = seed == 1 ? blocks - 1 - i : seed ? (i + seed) % blocks : i;
-    block_number = (uint32_t)number;
-    blockIdx = {(unsigned)(number % grid[0]), (unsigned)(number / grid[0] % grid[1]), (unsigned)(number / grid[0] / grid[1])};
-    memset(kernel->shared, 0xff, (size_t)(kernel->shared_end - kernel->shared));  // NaN in every type
-    memset(dynamic_memory, 0xff, shared_bytes);
-    run_block();
+  uint64_t clusters = (uint64_t)grid[0] * grid[1] * grid[2] / cluster;
+  for (uint64_t i = 0; i < clusters && !failed; ++i) {
+    const uint64_t first = (seed == 1 ? clusters - 1 - i : seed ? (i + seed) % clusters : i) * cluster;
+    for (unsigned rank = 0; rank < cluster; ++rank) {
+      const uint64_t number = first + rank;
+      enter_block(rank);
+      blocks[rank].number = block_number = (uint32_t)number;
+      blocks[rank].index = blockIdx = {(unsigned)(number % grid[0]), (unsigned)(number / grid[0] % grid[1]), (unsigned)(number / grid[0] / grid[1])};
+      memset(kernel->shared, 0xff, (size_t)(kernel->shared_end - kernel->shared));  // NaN in every type
+      memset(dynamic_shared.begin, 0xff, shared_bytes);
+    }
+    run_cluster();
   }
   running = false;
   munmap(stacks, STACK * MAX_THREADS);
   stacks = nullptr;
-  forget(static_shared);
-  forget(dynamic_shared);
+  for (unsigned rank = 0; rank < cluster; ++rank) {
+    enter_block(rank);
+    forget(static_shared);
+    forget(dynamic_shared);
+  }
 }
 
 void wait(Operation operation, unsigned mask, int line) {
@@ -882,6 +914,7 @@ void emulator_fence() {
 
 // Blocks run one after another, so one that meets others at an address finds out what all before it have released there.
 void emulator_atomic(const volatile void *address, size_t bytes) {
+  if (cluster > 1) emulator_fail("an atomic operation of a block of a cluster is not emulated");
   access((char *)address, bytes, true, false);
   Thread &self = threads[current];
   self.met = address;
@@ -922,15 +955,14 @@ void emulator_gather(unsigned mask, const void *own, size_t bytes, void *all, in
 
 unsigned emulator_to_shared(const void *address) {
   const char *at = (const char *)address;
-  if (static_shared.begin <= at && at < static_shared.end) return (unsigned)(at - static_shared.begin) + 1024;
-  if (dynamic_shared.begin <= at && at < dynamic_shared.end)
-    return (unsigned)(at - dynamic_shared.begin + dynamic_begin());
+  if (within(static_shared, at) || within(dynamic_shared, at)) return address_in_shared(at);
   emulator_fail("assembly takes an address for one of shared memory that is none");
 }
 
 void *emulator_from_shared(unsigned address) { return shared_address(address); }
 
 void emulator_copy(unsigned shared, const void *global, unsigned bytes, unsigned source_bytes) {
+  check_own(shared);
   char *to = (char *)shared_address(shared);
   if ((uintptr_t)to % bytes || (uintptr_t)global % bytes) emulator_fail("cp.async at an address that is not aligned");
   if (source_bytes) access((char *)global, source_bytes, false, true);
@@ -963,6 +995,7 @@ void emulator_copy_wait(unsigned groups_in_flight) {
 }
 
 void emulator_mbarrier_init(unsigned address, unsigned arrivals) {
+  check_own(address);
   if (!arrivals || address % 8) emulator_fail("an mbarrier without arrivals, or at an address that is not a multiple of 8");
   begin_clocks();
   access((char *)shared_address(address), 8, true, false);
@@ -970,10 +1003,11 @@ void emulator_mbarrier_init(unsigned address, unsigned arrivals) {
   for (unsigned i = 0; i < barrier_count; ++i)
     if (barriers[i].address == address) emulator_fail("an mbarrier is initialized twice");
   uint32_t *released = (uint32_t *)calloc(CLOCKS, sizeof(uint32_t)), *complete = (uint32_t *)calloc(CLOCKS, sizeof(uint32_t));
-  barriers[barrier_count++] = {address, arrivals, arrivals, 0, 0, epoch, current, threads[current].fences, released, complete};
+  barriers[barrier_count++] = {address, arrivals, arrivals, 0, 0, epoch, current, threads[current].fences, own_clock(), false, released, complete};
 }
 
 void emulator_mbarrier_arrive(unsigned address, unsigned bytes) {
+  check_own(address);
   Barrier &barrier = barrier_at(address);
   if (!barrier.missing) emulator_fail("more arrivals at an mbarrier than its phase has");
   if ((barrier.bytes += bytes) > MAX_EXPECTED) emulator_fail("an mbarrier expects more bytes than it can count");
@@ -984,6 +1018,7 @@ void emulator_mbarrier_arrive(unsigned address, unsigned bytes) {
 }
 
 unsigned emulator_mbarrier_wait(unsigned address, unsigned parity, int line) {
+  check_own(address);
   Barrier &barrier = barrier_at(address);
   Thread &self = threads[current];
   if ((barrier.phase & 1) != (parity & 1)) {
@@ -998,7 +1033,9 @@ unsigned emulator_mbarrier_wait(unsigned address, unsigned parity, int line) {
   return 1;
 }
 
-void emulator_bulk_copy(const void *map, unsigned rank, const int *coordinates, unsigned shared, unsigned barrier) {
+void emulator_bulk_copy(const void *map, unsigned rank, const int *coordinates, unsigned shared, unsigned barrier, unsigned blocks_of_group) {
+  check_own(shared);
+  if (blocks_of_group < 2) check_own(barrier);
   const emulator_tensor_map &of = *(const emulator_tensor_map *)map;
   if (of.magic == EMULATOR_TENSOR_MAP && of.rank != rank) emulator_fail("a bulk copy of another rank than its tensor map has");
   begin_bulk_copy(of, coordinates, shared, barrier);
@@ -1030,14 +1067,24 @@ void emulator_warpgroup_multiply(void *const *sums, unsigned columns, uint64_t l
   add_products(sums);
 }
 
-void emulator_tensor_allocate(unsigned address, unsigned columns, int line) { allocate_tensor_memory(address, columns, line); }
-void emulator_tensor_free(unsigned address, unsigned columns, int line) { free_tensor_memory(address, columns, line); }
-void emulator_tensor_relinquish(int line) { relinquish_tensor_memory(line); }
-void emulator_tensor_multiply(unsigned memory, uint64_t left, uint64_t right, unsigned instruction, bool accumulates,
-                              emulator_tensor_kind kind) {
-  multiply_into_tensor_memory(memory, left, right, instruction, accumulates, kind);
+void emulator_cluster_barrier(int line) { wait_for_cluster(line); }
+unsigned emulator_map_to_rank(unsigned address, unsigned rank) { return map_to_rank(address, rank); }
+void emulator_fence_barriers() { publish_barriers(); }
+
+void emulator_tensor_allocate(unsigned address, unsigned columns, unsigned blocks_of_group, int line) {
+  allocate_tensor_memory(address, columns, blocks_of_group, line);
 }
-void emulator_tensor_commit(unsigned barrier) { commit_tensor_products(barrier); }
+void emulator_tensor_free(unsigned address, unsigned columns, unsigned blocks_of_group, int line) {
+  free_tensor_memory(address, columns, blocks_of_group, line);
+}
+void emulator_tensor_relinquish(unsigned blocks_of_group, int line) { relinquish_tensor_memory(blocks_of_group, line); }
+void emulator_tensor_multiply(unsigned memory, uint64_t left, uint64_t right, unsigned instruction, bool accumulates,
+                              emulator_tensor_kind kind, unsigned blocks_of_group) {
+  multiply_into_tensor_memory(memory, left, right, instruction, accumulates, kind, blocks_of_group);
+}
+void emulator_tensor_commit(unsigned barrier, unsigned ranks, unsigned blocks_of_group) {
+  commit_tensor_products(barrier, ranks, blocks_of_group);
+}
 void emulator_tensor_load(void *const *registers, unsigned count, unsigned address, bool by_rows, int line) {
   load_tensor_memory((uint32_t *const *)registers, count, address, by_rows, line);
 }

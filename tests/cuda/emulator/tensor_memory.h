@@ -8,12 +8,13 @@
 constexpr unsigned LANES = 128, TENSOR_COLUMNS = 512, MAX_ALLOCATIONS = 64;
 
 struct Allocation {
-  unsigned first, columns, thread;
+  unsigned rank, first, columns, thread;
   uint32_t clock;
   bool live;
 };
 struct TensorProduct {
-  Layout left, right;
+  unsigned rank, blocks;  // of the block that began it, or the first of a pair, and how many share it
+  Layout left[MAX_CLUSTER], right[MAX_CLUSTER];
   bool left_by_depths, right_by_depths, accumulates, done;
   unsigned columns, memory, kind, left_type, right_type, thread;
   uint16_t *elements;  // as they were when it began
@@ -37,11 +38,12 @@ struct LoadedRegister {
   unsigned column;
 };
 
-uint32_t tensor_memory[LANES][TENSOR_COLUMNS];
-TensorColumn tensor_columns[TENSOR_COLUMNS];
+uint32_t tensor_memory[MAX_CLUSTER][LANES][TENSOR_COLUMNS];
+TensorColumn tensor_columns[MAX_CLUSTER][TENSOR_COLUMNS];
 Allocation allocations[MAX_ALLOCATIONS];
 unsigned allocation_count;
-bool relinquished;
+bool relinquished[MAX_CLUSTER];
+unsigned cta_group;  // of all tcgen05 instructions of the kernel: 1 or 2; 0 before the first one
 TensorProduct *tensor_products;
 unsigned tensor_product_count, tensor_product_space;
 TensorCommit *tensor_commits;
@@ -53,7 +55,8 @@ void begin_tensor_memory() {  // a block
   for (unsigned i = 0; i < tensor_product_count; ++i) free(tensor_products[i].elements);
   for (unsigned i = 0; i < tensor_commit_count; ++i) free(tensor_commits[i].clock);
   allocation_count = tensor_product_count = tensor_commit_count = 0;
-  relinquished = false;
+  for (bool &each : relinquished) each = false;
+  cta_group = 0;
   memset(loaded_count, 0, sizeof loaded_count);
 }
 
@@ -74,10 +77,18 @@ void check_product_reads(unsigned product, unsigned byte) {
     fail_at("a bulk copy to byte %u of shared memory, which tcgen05.mma may still read", byte);
 }
 
-// The allocation that some columns are in, which the current thread must know of.
-Allocation &allocation_of(unsigned first, unsigned columns, const char *what) {
+// All instructions of a kernel have the same .cta_group; those of a pair are for clusters of two blocks.
+void use_group(unsigned blocks) {
+  if (cta_group && cta_group != blocks) emulator_fail("tcgen05 instructions of one kernel with different .cta_group");
+  if (blocks > cluster) emulator_fail("a tcgen05 instruction of a pair of blocks in a cluster that is none");
+  cta_group = blocks;
+}
+
+// The allocation of a block that some columns are in, which the current thread must know of.
+Allocation &allocation_of(unsigned rank, unsigned first, unsigned columns, const char *what) {
   for (unsigned i = 0; i < allocation_count; ++i) {
     Allocation &each = allocations[i];
+    if (each.rank != rank) continue;
     if (!each.live || first < each.first || first + columns > each.first + each.columns) continue;
     if (!knows(current, each.thread, each.clock))
       fail_at("%s of tensor memory that thread %u has allocated with no barrier between", what, each.thread);
@@ -95,26 +106,30 @@ bool meet_in_warp(unsigned operand, int line) {
   return current % 32 == 0;
 }
 
-void allocate_tensor_memory(unsigned address, unsigned columns, int line) {
+void allocate_tensor_memory(unsigned address, unsigned columns, unsigned group, int line) {
   begin_clocks();
+  check_own(address);
+  use_group(group);
   if (columns < 32 || columns > TENSOR_COLUMNS || columns & (columns - 1))
     emulator_fail("tcgen05.alloc of a number of columns that is no power of two from 32 to 512");
   if (!meet_in_warp(address, line)) return;
-  if (relinquished) emulator_fail("tcgen05.alloc after tcgen05.relinquish_alloc_permit");
-  if (allocation_count && columns > allocations[allocation_count - 1].columns)
-    emulator_fail("tcgen05.alloc of more columns than the one before");
+  if (relinquished[own_rank]) emulator_fail("tcgen05.alloc after tcgen05.relinquish_alloc_permit");
+  for (unsigned i = 0; i < allocation_count; ++i)
+    if (allocations[i].rank == own_rank && columns > allocations[i].columns)
+      emulator_fail("tcgen05.alloc of more columns than the one before");
+  if (group == 2) meet_other_block("tcgen05.alloc", columns, line);
   if (allocation_count == MAX_ALLOCATIONS) emulator_fail("more allocations of tensor memory than the emulator has");
   for (unsigned first = TENSOR_COLUMNS; first >= columns;) {
     first -= columns;
     bool is_free = true;
     for (unsigned i = 0; i < allocation_count; ++i)
-      is_free = is_free && !(allocations[i].live && first < allocations[i].first + allocations[i].columns &&
+      is_free = is_free && !(allocations[i].rank == own_rank && allocations[i].live && first < allocations[i].first + allocations[i].columns &&
                              allocations[i].first < first + columns);
     if (!is_free) continue;
-    allocations[allocation_count++] = {first, columns, current, own_clock(), true};
+    allocations[allocation_count++] = {own_rank, first, columns, current, own_clock(), true};
     for (unsigned column = first; column < first + columns; ++column) {
-      tensor_columns[column] = {};
-      for (auto &lane : tensor_memory) lane[column] = 0xffffffffu;
+      tensor_columns[own_rank][column] = {};
+      for (auto &lane : tensor_memory[own_rank]) lane[column] = 0xffffffffu;
     }
     char *to = (char *)shared_address(address);
     access(to, 4, true, true);
@@ -132,57 +147,67 @@ void check_free(const TensorColumn &column, const char *what) {
       fail_at("%s of tensor memory that thread %u loads, with no tcgen05.wait::ld, fences and barrier between", what, load.thread);
 }
 
-void free_tensor_memory(unsigned address, unsigned columns, int line) {
+void free_tensor_memory(unsigned address, unsigned columns, unsigned group, int line) {
+  use_group(group);
   if (!meet_in_warp(address, line)) return;
   for (unsigned i = 0; i < allocation_count; ++i) {
     Allocation &each = allocations[i];
-    if (!each.live || each.first != address) continue;
+    if (each.rank != own_rank || !each.live || each.first != address) continue;
     if (each.columns != columns) emulator_fail("tcgen05.dealloc of another number of columns than was allocated");
-    for (unsigned column = address; column < address + columns; ++column) check_free(tensor_columns[column], "tcgen05.dealloc");
-    each.live = false;
+    for (unsigned other = 0; other < group; ++other)  // of a pair, either block may free that of both
+      for (unsigned column = address; column < address + columns; ++column)
+        check_free(tensor_columns[group == 1 ? own_rank : other][column], "tcgen05.dealloc");
+    if (group == 2) meet_other_block("tcgen05.dealloc", columns, line);
+    allocations[i].live = false;
     return;
   }
   emulator_fail("tcgen05.dealloc of what is not allocated");
 }
 
-void relinquish_tensor_memory(int line) {
+void relinquish_tensor_memory(unsigned group, int line) {
+  use_group(group);
   meet_in_warp(0, line);
-  relinquished = true;
+  relinquished[own_rank] = true;
 }
 
-Layout tensor_layout(uint64_t descriptor, bool by_depths) {
+Layout tensor_layout(uint64_t descriptor, bool by_depths, unsigned rank) {
   const unsigned mode = (unsigned)(descriptor >> 61);
   const unsigned vectors = mode == 2 ? 8 : mode == 4 ? 4 : mode == 6 ? 2 : mode == 0 && !by_depths ? 1 : 0;
   if ((descriptor >> 46 & 7) != 1) emulator_fail("a matrix descriptor of tcgen05.mma without its constant");
   if (!vectors || (descriptor >> 49 & 0xfff)) emulator_fail("a matrix descriptor of tcgen05.mma that is not emulated");
-  return {(unsigned)(descriptor & 0x3fff) << 4, (unsigned)(descriptor >> 16 & 0x3fff) << 4,
+  return {(unsigned)(descriptor & 0x3fff) << 4 | rank << RANK_SHIFT, (unsigned)(descriptor >> 16 & 0x3fff) << 4,
           (unsigned)(descriptor >> 32 & 0x3fff) << 4, vectors};
 }
 
 // The current thread reads a vector of an operand for the product that is the last one so far.
 void check_product_operand(unsigned address, char *from) {
-  Vector &here = vectors[address / VECTOR];
+  Vector &here = vector_at(address);
+  const unsigned rank = address >> RANK_SHIFT;
   here.product = tensor_product_count;
+  if (rank == own_rank) access(from, VECTOR, false, !here.copy);
   if (!here.copy) {
-    access(from, VECTOR, false, true);
-    check_fenced(from, VECTOR);
+    check_fenced(from, VECTOR, rank);
     return;
   }
   const BulkCopy &copy = bulk_copies[here.copy - 1];
-  access(from, VECTOR, false, false);
   if (seen[current][MAX_THREADS + copy.barrier] <= copy.phase)
     fail_at("tcgen05.mma reads byte %u of shared memory, which a bulk copy writes, with no wait and tcgen05.fence between",
-            address - (unsigned)dynamic_begin());
+            byte_of(address));
 }
 
+// The elements of both operands: rows of all blocks that share the product, then the columns, of which each block has a part.
 template <typename F> void gather_operands(const TensorProduct &product, uint16_t *elements, F check) {
-  gather_matrix(product.left, product.left_by_depths, LANES, elements, check);
-  gather_matrix(product.right, product.right_by_depths, product.columns, elements + LANES * DEPTHS, check);
+  const unsigned part = product.columns / product.blocks;
+  for (unsigned i = 0; i < product.blocks; ++i) {
+    gather_matrix(product.left[i], product.left_by_depths, LANES, elements + i * LANES * DEPTHS, check);
+    gather_matrix(product.right[i], product.right_by_depths, part, elements + (product.blocks * LANES + i * part) * DEPTHS, check);
+  }
 }
 
 void multiply_into_tensor_memory(unsigned memory, uint64_t left, uint64_t right, unsigned instruction, bool accumulates,
-                                 emulator_tensor_kind kind) {
+                                 emulator_tensor_kind kind, unsigned group) {
   begin_clocks();
+  use_group(group);
   const unsigned columns = (instruction >> 17 & 63) * 8, sums = instruction >> 4 & 3, depth = kind == emulator_tensor_f16 ? 16 : kind == emulator_tensor_tf32 ? 8 : 32;
   const unsigned left_type = instruction >> 7 & 7, right_type = instruction >> 10 & 7;
   const bool transposes = instruction >> 15 & 3;
@@ -191,15 +216,17 @@ void multiply_into_tensor_memory(unsigned memory, uint64_t left, uint64_t right,
   const bool has_types = kind == emulator_tensor_tf32 ? left_type == 2 && right_type == 2 : left_type <= 1 && right_type <= 1;
   if (!has_types || (kind == emulator_tensor_f16 && left_type != right_type))
     emulator_fail("an instruction descriptor with types that are not emulated");
-  if ((instruction >> 24 & 31) * 16 != LANES) emulator_fail("tcgen05.mma of other than 128 rows is not emulated");
+  if ((instruction >> 24 & 31) * 16 != LANES * group) emulator_fail("tcgen05.mma of other than 128 rows of each block is not emulated");
+  if (group == 2 && (own_rank % 2 || columns % 32))
+    emulator_fail(own_rank % 2 ? "tcgen05.mma of a pair by its second block" : "tcgen05.mma of a pair with a number of columns that it does not have");
   if (!columns || columns > 256 || (kind == emulator_tensor_i8 && columns > 32 && columns % 16))
     emulator_fail("tcgen05.mma with a number of columns that it does not have");
   if (depth != 16 && transposes) emulator_fail("tcgen05.mma of other than 16 bits across the depth is not emulated");
-  const Layout left_layout = tensor_layout(left, instruction >> 15 & 1), right_layout = tensor_layout(right, instruction >> 16 & 1);
   if (memory >> 16) emulator_fail("tcgen05.mma to other lanes than from 0 on");
-  allocation_of(memory, columns, "tcgen05.mma to columns");
-  for (unsigned column = memory; column < memory + columns; ++column) {
-    TensorColumn &here = tensor_columns[column];
+  for (unsigned i = 0; i < group; ++i) allocation_of(own_rank + i, memory, columns, "tcgen05.mma to columns");
+  for (unsigned i = 0; i < group * columns; ++i) {
+    const unsigned column = memory + i % columns;
+    TensorColumn &here = tensor_columns[own_rank + i / columns][column];
     if (accumulates && !here.product) fail_at("tcgen05.mma adds to column %u of tensor memory, which nothing has written", column);
     const TensorProduct *before = here.product ? &tensor_products[here.product - 1] : nullptr;
     const bool follows = before && before->thread == current && before->columns == columns && before->memory == memory;
@@ -212,24 +239,29 @@ void multiply_into_tensor_memory(unsigned memory, uint64_t left, uint64_t right,
     tensor_products = (TensorProduct *)realloc(tensor_products, tensor_product_space * sizeof(TensorProduct));
   }
   TensorProduct &product = tensor_products[tensor_product_count++];
-  uint16_t *elements = (uint16_t *)malloc((LANES + columns) * DEPTHS * sizeof(uint16_t));
-  product = {left_layout, right_layout, (instruction >> 15 & 1) != 0, (instruction >> 16 & 1) != 0,
+  uint16_t *elements = (uint16_t *)malloc((group * LANES + columns) * DEPTHS * sizeof(uint16_t));
+  product = {own_rank, group, {}, {}, (instruction >> 15 & 1) != 0, (instruction >> 16 & 1) != 0,
              accumulates, false, columns, memory, kind, left_type, right_type, current, elements};
+  for (unsigned i = 0; i < group; ++i) {
+    product.left[i] = tensor_layout(left, product.left_by_depths, own_rank + i);
+    product.right[i] = tensor_layout(right, product.right_by_depths, own_rank + i);
+  }
   gather_operands(product, elements, check_product_operand);
 }
 
 template <typename T, typename F>
 void add_tensor_products(const TensorProduct &product, unsigned depth, F value) {
-  static T left[LANES][2 * DEPTHS], right[MAX_COLUMNS][2 * DEPTHS];
-  const uint16_t *of_right = product.elements + LANES * DEPTHS;
-  for (unsigned row = 0; row < LANES; ++row)
+  static T left[MAX_CLUSTER * LANES][2 * DEPTHS], right[MAX_COLUMNS][2 * DEPTHS];
+  const unsigned rows = product.blocks * LANES;
+  const uint16_t *of_right = product.elements + rows * DEPTHS;
+  for (unsigned row = 0; row < rows; ++row)
     for (unsigned k = 0; k < depth; ++k) left[row][k] = value(product.elements + row * DEPTHS, k, product.left_type);
   for (unsigned column = 0; column < product.columns; ++column)
     for (unsigned k = 0; k < depth; ++k) right[column][k] = value(of_right + column * DEPTHS, k, product.right_type);
-  for (unsigned row = 0; row < LANES; ++row)
+  for (unsigned row = 0; row < rows; ++row)
     for (unsigned column = 0; column < product.columns; ++column) {
       T sum = 0;
-      uint32_t &to = tensor_memory[row][product.memory + column];
+      uint32_t &to = tensor_memory[product.rank + row / LANES][row % LANES][product.memory + column];
       if (product.accumulates) memcpy(&sum, &to, 4);
       for (unsigned k = 0; k < depth; ++k) sum += left[row][k] * right[column][k];
       memcpy(&to, &sum, 4);
@@ -238,7 +270,13 @@ void add_tensor_products(const TensorProduct &product, unsigned depth, F value) 
 
 void complete(TensorProduct &product) {
   product.done = true;
-  const unsigned elements = (LANES + product.columns) * DEPTHS;
+  for (unsigned i = 0; i < product.blocks; ++i)
+    if (has_ended(product.rank + i)) {
+      say("tcgen05.mma of thread %u is not complete when a block that shares it has ended", product.thread);
+      failed = true;
+      return;
+    }
+  const unsigned elements = (product.blocks * LANES + product.columns) * DEPTHS;
   uint16_t *now = (uint16_t *)malloc(elements * sizeof(uint16_t));
   gather_operands(product, now, [](unsigned, char *) {});
   if (memcmp(now, product.elements, elements * sizeof(uint16_t))) {
@@ -265,7 +303,7 @@ void complete(TensorProduct &product) {
     });
 }
 
-void commit_tensor_products(unsigned address) {
+void commit_at(unsigned address) {
   Barrier &barrier = barrier_at(address);
   if (tensor_commit_count == tensor_commit_space) {
     tensor_commit_space = tensor_commit_space * 2 + 64;
@@ -273,8 +311,17 @@ void commit_tensor_products(unsigned address) {
   }
   uint32_t *clock = (uint32_t *)malloc(sizeof(uint32_t) * CLOCKS);
   memcpy(clock, clocks[current], sizeof(uint32_t) * CLOCKS);
-  ++clocks[current][current];
   tensor_commits[tensor_commit_count++] = {current, tensor_product_count, (unsigned)(&barrier - barriers), 0, clock, false};
+}
+
+// At the address, or of a multicast, at the same address of each block in `ranks`, by bits.
+void commit_tensor_products(unsigned address, unsigned ranks, unsigned group) {
+  use_group(group);
+  if (ranks >> cluster) emulator_fail("tcgen05.commit to a block that the cluster does not have");
+  if (!ranks) commit_at(address);
+  for (unsigned rank = 0; rank < cluster; ++rank)
+    if (ranks >> rank & 1) commit_at(map_to_rank(address, rank));
+  ++clocks[current][current];
 }
 
 // Completes products that a commit tracks, in their order; true if there were any. `late` as of `complete_copies`.
@@ -286,7 +333,9 @@ bool complete_tensor_products(bool late) {
     if (commit.done) continue;
     for (unsigned j = 0; j < commit.products; ++j)
       if (tensor_products[j].thread == commit.thread && !tensor_products[j].done) complete(tensor_products[j]);
+    if (failed) return true;
     Barrier &barrier = barriers[commit.barrier];
+    if (arrives_too_late(barrier, "tcgen05.commit")) return true;
     if (!barrier.missing) {
       say("tcgen05.commit arrives at an mbarrier whose phase has all arrivals");
       failed = true;
@@ -308,9 +357,9 @@ void load_tensor_memory(uint32_t *const *registers, unsigned count, unsigned add
   const unsigned columns = by_rows ? count : 2 * count;
   if (first_lane != own && (by_rows || first_lane != own + 16))
     fail_at("tcgen05.ld of warp %u from lane %u, of lanes from %u to %u that it reaches", current / 32, first_lane, own, own + 31);
-  allocation_of(first, columns, "tcgen05.ld");
+  allocation_of(own_rank, first, columns, "tcgen05.ld");
   for (unsigned column = first; column < first + columns; ++column) {
-    TensorColumn &here = tensor_columns[column];
+    TensorColumn &here = tensor_columns[own_rank][column];
     if (!here.product) fail_at("tcgen05.ld of column %u of tensor memory, which nothing has written", column);
     if (!knows_product(seen[current], here.product - 1))
       fail_at("tcgen05.ld of column %u of tensor memory, which tcgen05.mma writes, with no commit, wait and tcgen05.fence between", column);
@@ -321,13 +370,13 @@ void load_tensor_memory(uint32_t *const *registers, unsigned count, unsigned add
   for (unsigned i = 0; i < count; ++i) {
     const unsigned row = by_rows ? lane : lane / 4 + i / 2 % 2 * 8;
     const unsigned column = first + (by_rows ? i : i / 4 * 8 + lane % 4 * 2 + i % 2);
-    loaded[loaded_count[current]++] = {registers[i], tensor_memory[first_lane + row][column], column};
+    loaded[loaded_count[current]++] = {registers[i], tensor_memory[own_rank][first_lane + row][column], column};
     *registers[i] = 0xffffffffu;
   }
 }
 
 void set_load_states(uint8_t from, decltype(TensorLoad::state) to) {
-  for (TensorColumn &column : tensor_columns) {
+  for (TensorColumn &column : tensor_columns[own_rank]) {
     TensorLoad &load = column.loads[current / 32];
     if (load.state == from) load = {current, own_clock(), to};
   }

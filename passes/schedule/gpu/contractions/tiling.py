@@ -49,9 +49,19 @@ class AnyTile(ABC):
         return 1
 
     @property
+    def blocks_of_cluster(self) -> int:
+        """Returns how many blocks, whose tiles follow one another along the rows, work together."""
+        return 1
+
+    @property
+    def fetched_columns(self) -> int:
+        """Returns the columns of which the block itself fetches the right operand."""
+        return self.columns
+
+    @property
     def step_bytes(self) -> int:
         """Returns the bytes of both operands that a block fetches for a tile of the depth."""
-        return self.element_bytes * (self.rows + self.columns) * self.depth
+        return self.element_bytes * (self.rows + self.fetched_columns) * self.depth
 
     @abstractmethod
     def multiply_adds(self, gpu: Gpu) -> float:
@@ -60,6 +70,13 @@ class AnyTile(ABC):
     def max_blocks(self, gpu: Gpu) -> int:
         """Returns how many blocks a processor has room for, registers and threads apart."""
         return gpu.architecture.blocks_per_processor
+
+    def resident_blocks(self, gpu: Gpu, more_registers: int = 0) -> int:
+        """Estimates how many blocks are on a processor at once, if threads have some registers more; at least 1."""
+        limits = gpu.architecture
+        by_registers = limits.registers_per_processor // ((self.registers + more_registers) * self.launched_threads)
+        by_threads = limits.threads_per_processor // self.launched_threads
+        return max(1, min(by_registers, by_threads, self.max_blocks(gpu)))
 
     @property
     @abstractmethod
@@ -168,8 +185,9 @@ class Tiling:
 
     @property
     def row_tiles(self) -> Size:
-        """Tiles from the first row to the last."""
-        return ceil_div(self.rows, self.tile.rows)
+        """Tiles from the first row to the last, and those beyond it that fill the last cluster of blocks."""
+        blocks = self.tile.blocks_of_cluster
+        return ceil_div(self.rows, self.tile.rows * blocks) * blocks
 
     @property
     def column_tiles(self) -> Size:
@@ -217,12 +235,10 @@ class Tiling:
         Args:
             joined: whether the last block of a tile adds up the slices of the depth, rather than a second launch.
         """
-        tile, limits = self.tile, gpu.architecture
-        registers = tile.registers + (_JOIN_REGISTERS if self.slices > 1 and joined else 0)
-        resident = limits.registers_per_processor // (registers * tile.launched_threads)
-        resident = min(resident, limits.threads_per_processor // tile.launched_threads, tile.max_blocks(gpu))
+        tile = self.tile
+        resident = tile.resident_blocks(gpu, _JOIN_REGISTERS if self.slices > 1 and joined else 0)
         of_processor = -(-self.blocks // gpu.processors)  # of the one that has most to do
-        together = max(1, min(resident, of_processor))
+        together = min(resident, of_processor)
         busy = min(1.0, together * tile.threads / WARP / tile.busy_warps(gpu))
         multiply = tile.rows * tile.columns * tile.depth / tile.multiply_adds(gpu) / (tile.efficiency(gpu) * busy)
         fetch = tile.step_bytes / gpu.fetch_bytes_per_cycle
@@ -231,7 +247,8 @@ class Tiling:
         results = tile.element_bytes * self.batch * self.rows * self.columns / gpu.memory_bytes_per_cycle
         sums = max(of_processor * self.tiles_of_slice * step, memory - results)  # all else is read meanwhile
         written = tile.element_bytes * tile.rows * tile.columns * gpu.processors / gpu.memory_bytes_per_cycle
-        ends = of_processor * max(gpu.block_cycles, written)
+        meetings = gpu.cluster_cycles if tile.blocks_of_cluster > 1 else 0
+        ends = of_processor * (max(gpu.block_cycles, written) + meetings)
         total = max(sums, ends) + min(sums, ends) / together  # a block multiplies while another one writes
         total = max(total, memory)
         if self.slices > 1 and joined:

@@ -96,12 +96,13 @@ def choose_tile(monkeypatch: pytest.MonkeyPatch, tile: AnyTile, slices: int = 1)
     monkeypatch.setattr(tensor_core, "choose_tiling", choose)
 
 
-def choose_kind(monkeypatch: pytest.MonkeyPatch, kind: type[AnyTile]) -> None:
-    """Lets every product that has tiles of a kind have the best of them."""
+def choose_kind(monkeypatch: pytest.MonkeyPatch, kind: type[AnyTile], blocks: int = 1) -> None:
+    """Lets every product that has tiles of a kind, for so many blocks that multiply together, have the best of them."""
 
     def choose(*sizes: Any) -> Tiling:
         *of_product, gpu, tiles, moved_bytes = sizes
-        return choose_tiling(*of_product, gpu, [t for t in tiles if isinstance(t, kind)] or tiles, moved_bytes)
+        chosen = [t for t in tiles if isinstance(t, kind) and t.blocks_of_cluster == blocks]
+        return choose_tiling(*of_product, gpu, chosen or tiles, moved_bytes)
 
     monkeypatch.setattr(tensor_core, "choose_tiling", choose)
 

@@ -97,13 +97,18 @@ class Convolution:
         return np.moveaxis(blocks, 2, -1)
 
 
-def by_rectangles(monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, stages: int = 4) -> None:
-    """Lets bulk copies fetch each convolution that they can, for tiles of so many rows, columns and stages."""
+def by_rectangles(monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, stages: int = 4, blocks: int = 1) -> None:
+    """Lets bulk copies fetch each convolution that they can, for tiles of so many rows, columns, stages and blocks that
+    multiply together."""
 
     def choose(
         batch: int, of_rows: int, of_columns: int, depth: int, gpu: Gpu, tiles: Sequence[AnyTile], moved: int
     ) -> Tiling:
-        bulk = [t for t in tiles if isinstance(t, BulkTile) and (t.columns, t.stages) == (columns, stages)]
+        bulk = [
+            t
+            for t in tiles
+            if isinstance(t, BulkTile) and (t.columns, t.stages, t.blocks_of_cluster) == (columns, stages, blocks)
+        ]
         return choose_tiling(batch, of_rows, of_columns, depth, gpu, bulk or tiles, moved)
 
     def is_faster(tiling: Tiling, _than: Tiling, _gpu: Gpu) -> bool:

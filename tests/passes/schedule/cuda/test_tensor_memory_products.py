@@ -23,7 +23,7 @@ from tvm import tirx
 import nnefc
 from nnefc.passes.compute.vector_convolution import pack_vectors
 from nnefc.passes.schedule.cuda import tensor_core
-from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, TensorMemoryTile, tensor_memory_tiles
+from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, PairTile, TensorMemoryTile, tensor_memory_tiles
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import image_name
 from nnefc.targets.codegen.cuda.device_functions import DeviceFunction
@@ -35,6 +35,7 @@ B200 = next(gpu for gpu in GPUS if gpu.name == "b200")
 TILES = tensor_memory_tiles(B200.architecture)
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize(
     "case",
     [
@@ -46,10 +47,10 @@ TILES = tensor_memory_tiles(B200.architecture)
         "single, grouped, dilated",
     ],
 )
-@pytest.mark.sample(1)
-def test_convolutions_by_rectangles_of_pixels(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.sample(2)
+def test_convolutions_by_rectangles_of_pixels(case: str, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     _, convolution = CONVOLUTIONS[case]
-    by_rectangles(monkeypatch, 128, 64)
+    by_rectangles(monkeypatch, 128, 64, blocks=blocks)
     x, filters = convolution.arrays()
     sources: list[str] = []
 
@@ -61,11 +62,13 @@ def test_convolutions_by_rectangles_of_pixels(case: str, monkeypatch: pytest.Mon
     found, _ = execute(convolution.build, [x], [pack_vectors(filters, convolution.lanes)], BLACKWELL)
     assert_nearly_equal(found, convolution.expected(x, filters))
     assert all("nnefc_multiply_into_memory" in source for source in sources)
+    assert all(("__cluster_dims__(2, 1, 1)" in source) == (blocks == 2) for source in sources)
 
 
-def test_dynamic_rows_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_dynamic_rows_and_batches(blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     products = DynamicProducts(tmp_path)
-    choose_kind(monkeypatch, TensorMemoryTile)
+    choose_kind(monkeypatch, TensorMemoryTile, blocks)
     with on_cuda(precision="fp16", architectures=(100,)) as made, nnefc.compile(products.path).load() as model:
         for n, m, h, s in ((1, 2, 1, 3), (2, 67, 3, 130), (1, 3, 0, 5)):
             products.check(model, n, m, h, s)
@@ -101,6 +104,14 @@ def test_models_choose_them_for_large_products(size: tuple[int, int, int]) -> No
     assert isinstance(tiling.tile, TensorMemoryTile)
     assert tiling.cycles(B200) < 0.7 * choose_tiling(1, *size, B200, COPIED_TILES).cycles(B200)
     assert not isinstance(choose_tiling(1, 32, *size[1:], B200, (*COPIED_TILES, *TILES)).tile, TensorMemoryTile)
+
+
+@pytest.mark.parametrize(("size", "part"), [((2048, 3072, 768), 0.75), ((4096, 4096, 4096), 0.7)], ids=str)
+def test_models_choose_pairs_where_they_fetch_less(size: tuple[int, int, int], part: float) -> None:
+    alone = [tile for tile in TILES if tile.blocks_of_cluster == 1]
+    tiling = choose_tiling(1, *size, B200, TILES)
+    assert isinstance(tiling.tile, PairTile)
+    assert tiling.cycles(B200) < part * choose_tiling(1, *size, B200, alone).cycles(B200)
 
 
 def test_tiles_fit_tensor_memory() -> None:
