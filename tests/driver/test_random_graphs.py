@@ -53,8 +53,8 @@ _OTHERWISE = {"AffineGrid": b"align_corners", "Attention": b"is_causal", "Resize
 """Attributes with which onnxruntime takes other corners, other lengths, and no keys of the past for those before."""
 
 
-_PARTLY = ("Attention", "OneHot", "Resize")
-"""Operators that onnxruntime has not in all types, with all masks, or of all axes."""
+_PARTLY = ("Attention", "GRU", "LSTM", "OneHot", "RNN", "Resize")
+"""Operators that onnxruntime has not in all types, with all masks, layouts and activations, or of all axes."""
 
 
 # fmt: off

@@ -190,7 +190,7 @@ class FeatureVectors(Operator):
 
     Attributes:
         widths: how many features each tensor `[samples, features]` gives; those behind are cut off, missing ones are 0.
-            A vector has one feature of each sample.
+            A dynamic number of features is this one. A vector has one feature of each sample.
     """
 
     widths: tuple[int, ...]
@@ -206,7 +206,7 @@ class FeatureVectors(Operator):
     def _part(self, ctx: Emitter, part: Operand, width: int) -> Operand:
         if rank_of(part) == 1:
             part = ctx.reshaped(part, (*shape_of(part), 1))
-        if rank_of(part) != 2 or not is_known(shape_of(part)[1]):
+        if rank_of(part) != 2 or not (is_known(shape_of(part)[1]) or unify_dims(shape_of(part)[1], width)):
             raise CompileError(f"the input {list(shape_of(part))} is not a matrix of samples and features")
         part = ctx.apply(Cast("float32"), part)
         given = shape_of(part)[1]

@@ -129,7 +129,7 @@ def _transposed_convolution(given: Attributes, x: Array, weight: Array, bias: Ar
     sizes, kernel = x.shape[2:], weight.shape[2:]
     ones, zeros = [1] * len(sizes), [0] * len(sizes)
     strides, dilations = given.get("strides", ones), given.get("dilations", ones)
-    pads, further = given.get("pads", [*zeros, *zeros]), given.get("output_padding", zeros)
+    further = given.get("output_padding", zeros)
     groups, outputs = given.get("group", 1), weight.shape[1]
     parts = x.reshape(x.shape[0], groups, -1, *sizes)
     weights = weight.reshape(groups, -1, outputs, *kernel)
@@ -137,6 +137,15 @@ def _transposed_convolution(given: Attributes, x: Array, weight: Array, bias: Ar
         (size - 1) * s + (k - 1) * d + 1 + more
         for size, s, k, d, more in zip(sizes, strides, kernel, dilations, further, strict=True)
     ]
+    mode = given.get("auto_pad", "NOTSET")
+    pads = given.get("pads", [*zeros, *zeros]) if mode == "NOTSET" else [*zeros, *zeros]
+    if mode.startswith("SAME"):
+        less = [total - size * s for total, size, s in zip(whole, sizes, strides, strict=True)]
+        first = [total // 2 for total in less]
+        last = [total - part for total, part in zip(less, first, strict=True)]
+        pads = [*first, *last] if mode == "SAME_UPPER" else [*last, *first]
+        if min(pads) < 0:
+            raise ValueError("the result would be larger than what is written")
     found = np.zeros((x.shape[0], groups, outputs, *whole), x.dtype)
     for index in np.ndindex(*kernel):
         reached = tuple(
@@ -287,6 +296,9 @@ def _shares(given: Attributes, position: Fraction, count: int) -> list[tuple[int
                 "round_prefer_ceil": math.floor(position + half),
             }
             shares = {nearest[given.get("nearest_mode", "round_prefer_floor")]: 1.0}
+    if given.get("exclude_outside"):
+        inside = {k: share for k, share in shares.items() if 0 <= k < count}
+        return [(k, share / sum(inside.values())) for k, share in inside.items()]
     return [(min(max(k, 0), count - 1), share) for k, share in shares.items()]
 
 

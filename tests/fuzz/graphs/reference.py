@@ -18,6 +18,7 @@ import numpy.typing as npt
 from attention_reference import OF_ATTENTION
 from contributed_reference import OF_ONNXRUNTIME, unpacked
 from images_reference import OF_IMAGES, Window
+from recurrent_reference import OF_RECURRENCES
 
 __all__ = ["OWN", "Attributes"]
 
@@ -269,5 +270,6 @@ OWN: Mapping[str, Callable[..., Any]] = {
     **OF_ATTENTION,
     **OF_ONNXRUNTIME,
     **OF_IMAGES,
+    **OF_RECURRENCES,
 }
 """By the operators' names; those that are none of ONNX are what loops do to tensors, and of :mod:`simpler`."""

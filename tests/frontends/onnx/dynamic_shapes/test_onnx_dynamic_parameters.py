@@ -48,6 +48,7 @@ CASES = (
         np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1], [3, 3, 4, 4]]], np.float32), real(1, 2, 3), np.array([2]),
         np.array([0.5], np.float32), np.array([-9], np.float32),
     ]),
+    Case("FeatureVectorizer", [real(3, 4), real(3, 2)], {"inputdimensions": [4, 2]}, domain="ai.onnx.ml"),
     Case("ConvInteger", [
         whole(np.uint8, 1, 4, 5, 5), whole(np.int8, 4, 2, 2, 2), np.array(7, np.uint8), whole(np.int8, 4)
     ], {"group": 2}),

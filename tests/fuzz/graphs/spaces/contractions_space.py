@@ -92,7 +92,6 @@ def _convolution(w: Walk, name: str) -> object:
 def _deconvolution(w: Walk, name: str) -> object:
     x = w.pick(ranks=[3, 4, 4])
     attributes = window_of(w, x)
-    attributes.pop("auto_pad", None)
     channels, kernel = x.shape[1], attributes["kernel_shape"]
     groups = w.one(1, 1, channels)
     outputs = w.one(1, 2, 3, 8)
@@ -109,6 +108,8 @@ def _pooling(w: Walk, name: str) -> object:
     attributes = window_of(w, x)
     if name == "AveragePool":
         attributes |= some(w, count_include_pad=w.number(0, 1))
+    if name == "LpPool":
+        attributes |= some(w, p=w.number(1, 3))
     if "auto_pad" not in attributes and w.chance(0.3):
         attributes["ceil_mode"] = 1
     return w.add(name, x, **attributes)

@@ -42,8 +42,8 @@ DOMAIN = "com.microsoft"
 """Of onnxruntime's own operators."""
 
 F, I64, I32, BOOL = np.float32, np.int64, np.int32, np.bool_
-INTEGERS = (I64, I32, np.int8, np.uint8)
-ANY = (F, F, F, *INTEGERS, BOOL)
+INTEGERS = (I64, I32, np.int8, np.uint8, np.int16, np.uint16, np.uint32, np.uint64)
+ANY = (F, F, F, F, F, F, *INTEGERS, BOOL)
 
 
 def space(*names: str) -> Callable[[Callable[[Walk, str], object]], Callable[[Walk, str], object]]:

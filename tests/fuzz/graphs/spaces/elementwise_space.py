@@ -8,7 +8,7 @@ import numpy as np
 from graph import Tensor
 from walk import Walk
 
-from spaces.declared import ANY, BOOL, I32, I64, INTEGERS, F, some, space, weight
+from spaces.declared import ANY, BOOL, INTEGERS, F, some, space, weight
 
 # fmt: off
 _UNARY = (
@@ -51,7 +51,7 @@ def _bounded(w: Walk, name: str) -> object:
 
 @space("Abs", "Neg", "Sign")
 def _unary_of_any(w: Walk, name: str) -> object:
-    return w.add(name, w.pick((F, F, I64, I32, np.int8)))
+    return w.add(name, w.pick((F, F, F, *INTEGERS)))
 
 
 @space("Not")
@@ -71,24 +71,26 @@ def _tests(w: Walk, name: str) -> object:
 
 @space("Add", "Sub", "Mul")
 def _arithmetic(w: Walk, name: str) -> object:
-    a = w.pick((F, F, F, I64, I32))
+    a = w.pick((F, F, F, F, F, *INTEGERS))
     return w.add(name, *_shuffled(w, a, w.fitting(a)))
 
 
 @space("Div")
 def _division(w: Walk, name: str) -> object:
-    a = w.pick((F, F, I64, I32))
+    a = w.pick((F, F, F, *INTEGERS))
     b = w.fitting(a)
-    array = w.rng.uniform(0.3, 3, b.shape) * w.rng.choice([-1, 1], b.shape)
+    signs = [1] if a.array.dtype.kind == "u" else [-1, 1]
+    array = w.rng.uniform(0.3, 3, b.shape) * w.rng.choice(signs, b.shape)
     values = array if a.is_float else np.where(array < 0, np.floor(array), np.ceil(array))
     return w.add(name, a, w.constant(values.astype(a.array.dtype)))
 
 
 @space("Mod")
 def _modulus(w: Walk, name: str) -> object:
-    a = w.pick((F, I64, I32))
+    a = w.pick((F, F, *INTEGERS))
     b = w.fitting(a)
-    divisor = w.constant((w.rng.integers(1, 8, b.shape) * w.rng.choice([-1, 1], b.shape)).astype(a.array.dtype))
+    signs = [1] if a.array.dtype.kind == "u" else [-1, 1]
+    divisor = w.constant((w.rng.integers(1, 8, b.shape) * w.rng.choice(signs, b.shape)).astype(a.array.dtype))
     return w.add(name, a, divisor, fmod=1 if a.is_float else w.number(0, 1))
 
 
@@ -127,34 +129,36 @@ def _shift(w: Walk, name: str) -> object:
 
 @space("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 def _comparison(w: Walk, name: str) -> object:
-    a = w.pick((F, F, I64, I32))
+    a = w.pick((F, F, F, *INTEGERS, *[BOOL] * (name == "Equal")))
     return w.add(name, a, w.fitting(a))
 
 
 @space("Max", "Min", "Mean", "Sum")
 def _variadic(w: Walk, name: str) -> object:
-    a = w.pick()
+    a = w.pick((F, F, F, F, *INTEGERS) if name in ("Max", "Min") else (F,))
     return w.add(name, a, *(w.fitting(a) for _ in range(w.number(0, 3))))
 
 
 @space("Where")
 def _where(w: Walk, name: str) -> object:
     condition = w.pick((BOOL,))
-    a = w.constant(w.random(condition.shape)) if w.chance(0.5) else w.pick()
+    kinds = ANY if w.takes_integers else (F, BOOL)
+    a = w.constant(w.random(condition.shape, w.one(*kinds))) if w.chance(0.5) else w.pick(kinds)
     return w.add(name, condition, a, w.fitting(a))
 
 
 @space("Clip")
 def _clip(w: Walk, name: str) -> object:
-    x = w.pick((F, F, I32, np.int8))
-    bounds = [w.constant(v, x.array.dtype) if w.chance(0.7) else None for v in (-1, 2)]
+    x = w.pick((F, F, F, F, *INTEGERS))
+    ends = (1, 4) if x.array.dtype.kind == "u" else (-1, 2)
+    bounds = [w.constant(v, x.array.dtype) if w.chance(0.7) else None for v in ends]
     return w.add(name, x, *bounds)
 
 
 @space("Cast")
 def _cast(w: Walk, name: str) -> object:
     x = w.pick(ANY)
-    to = np.dtype(w.one(w.floats, I32, I64, BOOL, np.int8, np.uint8))
+    to = np.dtype(w.one(w.floats, w.floats, BOOL, *INTEGERS))
     if x.is_float and to.kind in "iu":
         (x,) = w.add("Clip", x, w.constant(0 if to.kind == "u" else -100, F), w.constant(100, F))
     from onnx import helper
@@ -165,9 +169,9 @@ def _cast(w: Walk, name: str) -> object:
 @space("CastLike")
 def _cast_like(w: Walk, name: str) -> object:
     x = w.pick(ANY)
-    to = w.one(F, I32, I64, BOOL, np.int8, np.uint8)
+    to = w.one(F, F, BOOL, *INTEGERS)
     if x.is_float and np.dtype(to).kind in "iu":
-        (x,) = w.add("Clip", x, w.constant(0 if to == np.uint8 else -100, F), w.constant(100, F))
+        (x,) = w.add("Clip", x, w.constant(0 if np.dtype(to).kind == "u" else -100, F), w.constant(100, F))
     return w.add(name, x, w.constant(w.random((w.number(1, 3),), to)))
 
 

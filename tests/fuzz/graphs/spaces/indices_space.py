@@ -7,7 +7,7 @@ from graph import Tensor
 from steps import Rejected
 from walk import Walk
 
-from spaces.declared import ANY, BOOL, I32, I64, F, axis_of, computed_indices, space, weight
+from spaces.declared import ANY, BOOL, I32, I64, INTEGERS, F, axis_of, computed_indices, space, weight
 
 
 def _indices(w: Walk, shape: tuple[int, ...], size: int) -> Tensor:
@@ -55,7 +55,7 @@ def _check_reduction(w: Walk, kind: str) -> None:
 
 @space("ScatterElements")
 def _scatter_elements(w: Walk, name: str) -> object:
-    x = w.pick((F, F, I32), range(1, 4))
+    x = w.pick((F, F, F, F, *INTEGERS), range(1, 4))
     axis = axis_of(w, x)
     kind = w.one("none", "add", "max", "min", "mul")
     shape = [w.number(1, size) for size in x.shape]
@@ -71,7 +71,7 @@ def _scatter_elements(w: Walk, name: str) -> object:
 
 @space("ScatterND")
 def _scatter_nd(w: Walk, name: str) -> object:
-    x = w.pick((F, F, I32), range(1, 4))
+    x = w.pick((F, F, F, F, *INTEGERS), range(1, 4))
     depth = w.number(1, x.array.ndim)
     kind = w.one("none", "add", "max", "min", "mul")
     count = int(np.prod(x.shape[:depth]))
@@ -95,4 +95,4 @@ def _compress(w: Walk, name: str) -> object:
 
 @space("NonZero")
 def _nonzero(w: Walk, name: str) -> object:
-    return w.add(name, w.pick((BOOL, I32), range(1, 4)))
+    return w.add(name, w.pick((BOOL, BOOL, F, *INTEGERS), range(1, 4)))

@@ -35,7 +35,8 @@ def _layer_normalization(w: Walk, name: str) -> object:
     axis = axis_of(w, x)
     shape = x.shape[axis % x.array.ndim :]
     bias = [weight(w, w.random(shape))] if w.chance(0.6) else []  # onnxruntime ends the process for "" in its location
-    return w.add(name, x, weight(w, w.random(shape)), *bias, axis=axis, epsilon=0.1)
+    outputs = w.one(1, 1, 3)
+    return w.add(name, x, weight(w, w.random(shape)), *bias, outputs=outputs, axis=axis, epsilon=0.1)
 
 
 @space("RMSNormalization")
@@ -71,4 +72,4 @@ def _lp(w: Walk, name: str) -> object:
 
 @space("MeanVarianceNormalization")
 def _mvn(w: Walk, name: str) -> object:
-    return w.add(name, w.pick(ranks=[4], minimum=64))
+    return w.add(name, w.pick(ranks=[4], minimum=64), **some(w, axes=w.one([0, 2], [1, 2, 3], [0, 1, 2, 3], [2, 3])))

@@ -15,7 +15,7 @@ from spaces.declared import DOMAIN, F, axis_of, space
 @space("QuantizeLinear")
 def _quantize(w: Walk, name: str) -> object:
     x = w.pick(ranks=range(1, 5))
-    dtype, axis = w.one(np.int8, np.uint8), _axis(w, x)
+    dtype, axis = w.one(np.int8, np.uint8, *[np.int16, np.uint16] * (w.opset >= 21)), _axis(w, x)
     zero = zero_of(w, x, dtype, axis)
     (q,) = w.add(name, x, _scale(w, x, axis), zero, **_along(axis))
     if w.chance(0.7):
@@ -26,7 +26,7 @@ def _quantize(w: Walk, name: str) -> object:
 
 @space("DequantizeLinear")
 def _dequantize(w: Walk, name: str) -> object:
-    x = w.pick((np.int8, np.uint8), range(1, 5))
+    x = w.pick((np.int8, np.uint8, *[np.int16, np.uint16] * (w.opset >= 21)), range(1, 5))
     axis = _axis(w, x)
     zero = zero_of(w, x, x.array.dtype, axis) if w.chance(0.6) else None
     return w.add(name, x, _scale(w, x, axis), zero, **_along(axis))
@@ -48,7 +48,7 @@ def _scale(w: Walk, x: Tensor, axis: int | None) -> Tensor:
 
 def zero_of(w: Walk, x: Tensor, dtype: npt.DTypeLike, axis: int | None) -> Tensor:
     """Zero points that numbers of both signs are around."""
-    low, high = (-20, 21) if np.dtype(dtype) == np.int8 else (0, 201)
+    low, high = (-20, 21) if np.dtype(dtype).kind == "i" else (0, 201)
     return w.constant(w.rng.integers(low, high, () if axis is None else x.shape[axis]).astype(dtype))
 
 

@@ -9,15 +9,22 @@ from graph import Tensor
 from steps import Rejected
 from walk import Walk
 
-from spaces.declared import I32, I64, F, axes_of, axis_of, computed_indices, some, space
+from spaces.declared import I32, I64, INTEGERS, F, axes_of, axis_of, computed_indices, some, space
 
 _MAX_FACTORS = 24
 """Of a product: that of more is too small for float32 in one order, not in another, and 0 times inf is no number."""
 
+_REDUCED = {
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), INTEGERS),
+    **dict.fromkeys(("ReduceL1", "ReduceProd", "ReduceSumSquare"), (I64,)),
+    "ReduceSum": (I32, I64),
+}
+"""Element types that reductions have, next to floats; ONNX's reference gives int64 for int32 in some."""
+
 
 @space(*(f"Reduce{k}" for k in ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Sum", "SumSquare", "Prod")))
 def _reduction(w: Walk, name: str) -> object:
-    x = w.pick((F, F, F, I32) if name in ("ReduceMax", "ReduceMin", "ReduceSum") else (F,), range(1, 6))
+    x = w.pick((F, F, F, F, *_REDUCED.get(name, ())), range(1, 6))
     axes = axes_of(w, x) if w.chance(0.8) else []
     if name == "ReduceProd" and math.prod(x.shape[axis] for axis in axes or range(x.array.ndim)) > _MAX_FACTORS:
         raise Rejected("too many factors")
@@ -41,7 +48,7 @@ def _over(w: Walk, name: str, x: Tensor, axes: Sequence[int], **attributes: int)
 
 @space("ArgMax", "ArgMin")
 def _arg(w: Walk, name: str) -> object:
-    x = w.pick((F, I32), range(1, 6))
+    x = w.pick((F, F, F, *INTEGERS), range(1, 6))
     return w.add(name, x, axis=axis_of(w, x), **some(w, keepdims=w.number(0, 1), select_last_index=w.number(0, 1)))
 
 
@@ -85,7 +92,7 @@ def _softmax(w: Walk, name: str) -> object:
 
 @space("TopK")
 def _top(w: Walk, name: str) -> object:
-    x = w.pick((F, F, I32), range(1, 5))
+    x = w.pick((F, F, F, *INTEGERS), range(1, 5))
     axis = axis_of(w, x)
     return w.add(
         name,

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from graph import Tensor
+from recurrent_reference import ALPHA, BETA
 from walk import Walk
 
-from spaces.declared import F, some, space, weight
+from spaces.declared import I32, F, some, space, weight
 
 
 @space("Resize")
@@ -21,6 +22,10 @@ def _resize(w: Walk, name: str) -> object:
     )
     if mode == "nearest":
         attributes |= some(w, nearest_mode=w.one("round_prefer_floor", "floor", "ceil", "round_prefer_ceil"))
+    if mode == "cubic":
+        attributes |= some(w, cubic_coeff_a=-0.5)
+    if mode != "nearest" and w.chance(0.3):
+        attributes["exclude_outside"] = 1
     sizes = [*x.shape[:2], *(w.number(1, 12) for _ in x.shape[2:])]
     if w.chance(0.5):
         return w.add(name, x, None, None, w.integers(*sizes), **attributes)
@@ -45,31 +50,45 @@ def _grid_sample(w: Walk, name: str) -> object:
     )
 
 
+_FUNCTIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
+"""Activations of a layer in one direction."""
+_BOUNDED = ("HardSigmoid", "ScaledTanh", "Sigmoid", "Softsign", "Tanh")
+_ACTIVATIONS = (*_BOUNDED, *_BOUNDED, "Affine", "Elu", "LeakyRelu", "Relu", "Softplus", "ThresholdedRelu")
+
+
 @space("LSTM", "GRU", "RNN")
 def _recurrent(w: Walk, name: str) -> object:
     x = w.pick(ranks=[3])
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[name]
     hidden, directions = w.one(1, 3, 8, 16, 17), w.one(1, 1, 2)
+    is_batch_first = w.opset >= 14 and w.chance(0.25)
+    batch, length = x.shape[:2] if is_batch_first else x.shape[1::-1]
     weights = weight(w, w.random((directions, gates * hidden, x.shape[2])) / np.float32(2))
     recurrence = weight(w, w.random((directions, gates * hidden, hidden)) / np.float32(2))
     bias = weight(w, w.random((directions, 2 * gates * hidden))) if w.chance(0.6) else None
-    states = [_first(w, (directions, x.shape[1], hidden)) for _ in range(2 if name == "LSTM" else 1)]
-    given = [bias, None, *states]
+    lengths = w.constant(w.rng.integers(1, length + 1, batch), I32) if length and w.chance(0.3) else None
+    first = (batch, directions, hidden) if is_batch_first else (directions, batch, hidden)
+    given = [bias, lengths, *(_first(w, first) for _ in range(2 if name == "LSTM" else 1))]
     if name == "LSTM" and w.chance(0.2):
         given.append(w.constant(w.random((directions, 3 * hidden)) / np.float32(2)))
-    direction = "bidirectional" if directions == 2 else w.one("forward", "reverse")
-    extra = {"linear_before_reset": w.number(0, 1)} if name == "GRU" else {}
-    return w.add(
-        name,
-        x,
-        weights,
-        recurrence,
-        *given,
-        outputs=3 if name == "LSTM" else 2,
-        hidden_size=hidden,
-        direction=direction,
-        **extra,
-    )
+    attributes: dict[str, Any] = {"layout": 1} if is_batch_first else {}
+    attributes |= {"direction": "bidirectional" if directions == 2 else w.one("forward", "reverse")}
+    attributes |= _activations(w, directions * _FUNCTIONS[name]) if w.chance(0.4) else {}
+    attributes |= {"clip": w.real(0.3, 3)} if w.chance(0.2) else {}
+    attributes |= {"linear_before_reset": w.number(0, 1)} if name == "GRU" else {}
+    attributes |= {"input_forget": 1} if name == "LSTM" and w.chance(0.2) else {}
+    outputs = 3 if name == "LSTM" else 2
+    return w.add(name, x, weights, recurrence, *given, outputs=outputs, hidden_size=hidden, **attributes)
+
+
+def _activations(w: Walk, count: int) -> dict[str, Any]:
+    """Random activations, each with the parameters that it has."""
+    names = [w.one(*_ACTIVATIONS) for _ in range(count)]
+    parameters = {
+        "activation_alpha": [w.real(0.1, 0.9) for name in names if name in ALPHA],
+        "activation_beta": [w.real(0.1, 0.9) for name in names if name in BETA],
+    }
+    return {"activations": names} | {name: values for name, values in parameters.items() if values}
 
 
 def _first(w: Walk, shape: tuple[int, ...]) -> Tensor | None:

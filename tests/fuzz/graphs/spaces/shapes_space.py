@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from graph import element_type
 from steps import Rejected
 from walk import Walk
 
-from spaces.declared import ANY, I32, I64, INTEGERS, F, axes_of, axis_of, some, space
+from spaces.declared import ANY, BOOL, I32, I64, INTEGERS, F, axes_of, axis_of, some, space
 
 
 @space("Reshape")
@@ -119,14 +120,18 @@ def _slice(w: Walk, name: str) -> object:
 
 @space("Pad")
 def _pad(w: Walk, name: str) -> object:
-    x = w.pick((F, F, I32), range(1, 5))
+    x = w.pick(ANY, range(1, 5))
     mode = w.one("constant", "constant", "reflect", "edge", *["wrap"] * (w.opset >= 19))
     maximum = [min(3, size - 1) if mode != "constant" else 3 for size in x.shape]
     pads = [w.number(0, max(0, m)) if w.chance(0.6) else 0 for m in (*maximum, *maximum)]
     if mode == "constant" and w.chance(0.2):
         pads = [-1 if p == 1 and s > 4 else p for p, s in zip(pads, (*x.shape, *x.shape), strict=True)]
     value = w.constant(w.random((), x.array.dtype)) if mode == "constant" and w.chance(0.5) else None
-    return w.add(name, x, w.integers(*pads), value, mode=mode)
+    if w.opset < 18 or w.chance(0.7):
+        return w.add(name, x, w.integers(*pads), value, mode=mode)
+    axes = axes_of(w, x)
+    pads = [pads[axis + half] for half in (0, len(x.shape)) for axis in (axis % len(x.shape) for axis in axes)]
+    return w.add(name, x, w.integers(*pads), value, w.integers(*axes), mode=mode)
 
 
 @space("Tile")
@@ -164,20 +169,20 @@ def _space_to_depth(w: Walk, name: str) -> object:
 
 @space("Trilu")
 def _triangle(w: Walk, name: str) -> object:
-    x = w.pick((F, I32), range(2, 5))
+    x = w.pick(ANY, range(2, 5))
     return w.add(name, x, w.constant(w.number(-3, 3), I64) if w.chance(0.6) else None, **some(w, upper=w.number(0, 1)))
 
 
 @space("CenterCropPad")
 def _crop(w: Walk, name: str) -> object:
-    x = w.pick(ranks=range(1, 5))
+    x = w.pick(ANY, range(1, 5))
     axes = axes_of(w, x)
     return w.add(name, x, w.integers(*(w.size() for _ in axes)), axes=axes)
 
 
 @space("ReverseSequence")
 def _reverse(w: Walk, name: str) -> object:
-    x = w.pick(ranks=range(2, 5))
+    x = w.pick(ANY, range(2, 5))
     time = w.number(0, 1)
     lengths = [w.number(1, x.shape[time]) for _ in range(x.shape[1 - time])]
     return w.add(name, x, w.integers(*lengths), time_axis=time, batch_axis=1 - time)
@@ -191,7 +196,10 @@ def _shape(w: Walk, name: str) -> object:
 
 @space("EyeLike")
 def _eye(w: Walk, name: str) -> object:
-    return w.add(name, w.pick((F, I32), [2]), **some(w, k=w.number(-3, 3)))
+    x = w.pick(ANY, [2])
+    kind = w.one(w.floats, BOOL, *(INTEGERS if w.takes_integers else ()))
+    dtype = {"dtype": element_type(np.empty(0, kind))} if w.chance(0.4) else {}
+    return w.add(name, x, **dtype, **some(w, k=w.number(-3, 3)))
 
 
 @space("ConstantOfShape")
@@ -199,7 +207,7 @@ def _filled(w: Walk, name: str) -> object:
     from onnx import numpy_helper
 
     shape = w.integers(*(w.size() for _ in range(w.number(1, 3))))
-    value = {"value": numpy_helper.from_array(w.random((1,), w.one(F, I64, I32)))}
+    value = {"value": numpy_helper.from_array(w.random((1,), w.one(*ANY)))}
     return w.add(name, shape, **value if w.floats != F else some(w, **value))
 
 
@@ -211,5 +219,11 @@ def _range(w: Walk, name: str) -> object:
 
 @space("OneHot")
 def _one_hot(w: Walk, name: str) -> object:
-    x = w.pick(INTEGERS[:2], range(4))
-    return w.add(name, x, w.constant(w.number(2, 9), I64), w.constant(w.random((2,))), **some(w, axis=axis_of(w, x, 1)))
+    x = w.pick((I64, I32), range(4))
+    return w.add(
+        name,
+        x,
+        w.constant(w.number(2, 9), I64),
+        w.constant(w.random((2,), w.one(*ANY))),
+        **some(w, axis=axis_of(w, x, 1)),
+    )
