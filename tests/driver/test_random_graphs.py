@@ -123,6 +123,14 @@ def test_what_was_found_stays_fixed(path: Path) -> None:
     assert compare([case.graph], case.way).agreed == 1
 
 
+def test_a_library_of_dynamic_sizes_is_run_with_others() -> None:
+    way = replace(WAYS["open"], other_sizes=4)
+    case = read_case(CORPUS / "surplus_threads.txt")
+    outcome = compare([case.graph], way)
+    assert outcome.agreed == 1 and not outcome.findings
+    assert 0 < outcome.counts["of other sizes"] <= 4
+
+
 def test_a_graph_is_the_same_for_the_same_seed() -> None:
     one, other = graph_of(7, 12), graph_of(7, 12)
     assert one.model().SerializeToString() == other.model().SerializeToString()

@@ -193,7 +193,8 @@ def main(
         tried = line["seeds"][1] - line["seeds"][0]
         counts = {
             "graphs": tried,
-            "runs": (tried - len(line["refused"]) - line["counts"].get("not run", 0)) * WAYS[line["way"]].runs,
+            "runs": (tried - len(line["refused"]) - line["counts"].get("not run", 0)) * WAYS[line["way"]].runs
+            + line["counts"].get("of other sizes", 0),
             "refused": len(line["refused"]),
             "doubtful": len(line["doubtful"]),
             "found": len(line["findings"]),

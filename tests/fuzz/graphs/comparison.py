@@ -22,6 +22,7 @@ from dynamic_dims import drawn_sizes, may_be_dynamic
 from emulated_networks import on_cuda
 from emulation import run_on
 from graph import Graph, joined
+from other_sizes import with_other_sizes
 from peer import ENDED, peer_results
 from special import nearby_values, special_difference, with_special_values
 from states import in_run, kept_of, with_variables, written_out
@@ -167,10 +168,11 @@ def _strict_warnings() -> Iterator[None]:
 def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     graph = joined(graphs)
     validated: list[str] = []
+    others: list[tuple[list[Graph | None], Arrays]] = []
     wrong, refused, stopped = "", "", False
     try:
         with _strict_warnings():
-            results = [_validate(graph, way, validated)] if way.validates else run(graph, way)
+            results = [_validate(graph, way, validated)] if way.validates else run(graph, way, graphs, others)
             if way.twin is not None:
                 first, *others = [*results, *run(graph, way.twin)]
                 for other in others:
@@ -199,7 +201,7 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
         for one in graphs:
             own = _judged(one, [{name: found[name] for name in _results_of(one, way)} for found in results], way)
             outcome += own if len(graphs) == 1 else _by_itself(own, graph)
-        return outcome
+        return outcome + _of_other_sizes(graphs, others, way)
     if len(graphs) > 1:
         half = len(graphs) // 2
         parts = _compared(graphs[:half], way) + _compared(graphs[half:], way)
@@ -210,6 +212,20 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
     if stopped:
         return Outcome(counts=Counter({"not run": 1}))
     return Outcome(refused=(refused,)) if refused else Outcome(findings=(Finding(way, wrong, "", graph),))
+
+
+def _of_other_sizes(
+    graphs: Sequence[Graph], runs: Sequence[tuple[Sequence[Graph | None], Arrays]], way: Way
+) -> Outcome:
+    """What is found in runs of a library in which some of the graphs have other sizes."""
+    outcome = Outcome()
+    for resized, results in runs:
+        together = joined([other or one for one, other in zip(graphs, resized, strict=True)])
+        for graph in filter(None, resized):
+            own = _judged(graph, [{name: results[name] for name in _results_of(graph, way)}], way)
+            own = _by_itself(own, together)
+            outcome += Outcome(findings=own.findings, counts=own.counts + Counter({"of other sizes": 1}))
+    return outcome
 
 
 def _may_be_refused(message: str, way: Way) -> bool:
@@ -327,8 +343,18 @@ def _source(graph: Graph, way: Way, folder: Path) -> Path:
     return written
 
 
-def run(graph: Graph, way: Way) -> list[Arrays]:
-    """The results of one way, by output, with each number of threads."""
+def run(
+    graph: Graph,
+    way: Way,
+    parts: Sequence[Graph] = (),
+    others: list[tuple[list[Graph | None], Arrays]] | None = None,
+) -> list[Arrays]:
+    """The results of one way, by output, with each number of threads.
+
+    Args:
+        parts: the graphs that are joined in this one.
+        others: what runs of the same library with other sizes of some parts give is added to it.
+    """
     options = dict(way.options)
     on_gpu = on_cuda(precision=str(options.pop("precision", "fp32"))) if way.on_gpu else nullcontext()
     with tempfile.TemporaryDirectory() as name, on_gpu:
@@ -348,6 +374,8 @@ def run(graph: Graph, way: Way) -> list[Arrays]:
                 for threads in way.threads[1:]:
                     with model.session(threads=threads) as session:
                         found.append(_in_turn(session, feeds, way))
+                if others is not None:
+                    others += _runs_of_other_sizes(model, parts, way)
     narrow = {tensor.name for tensor in artifact.outputs if tensor.dtype == "bfloat16"}
     found = [
         {name: value.view(ml_dtypes.bfloat16) if name in narrow else value for name, value in results.items()}
@@ -358,6 +386,29 @@ def run(graph: Graph, way: Way) -> list[Arrays]:
         dict(zip(names, results.values(), strict=True)) if way.nnef else {name: results[name] for name in names}
         for results in found
     ]
+
+
+def _runs_of_other_sizes(
+    model: nnefc.Model, parts: Sequence[Graph], way: Way
+) -> Iterator[tuple[list[Graph | None], Arrays]]:
+    """Runs in which some parts have other sizes, and these parts; not those whose sizes the library refuses."""
+    rng = np.random.default_rng(parts[0].seed if parts else 0)
+    shapes = {tensor.name: tensor.shape for tensor in model.inputs}
+    for _ in range(way.other_sizes):
+        resized = [
+            with_other_sizes(part, shapes, model.dimensions, rng) if len(parts) == 1 or rng.random() < 0.5 else None
+            for part in parts
+        ]
+        if not any(resized):
+            continue
+        graph = joined([other or part for part, other in zip(parts, resized, strict=True)])
+        try:
+            results = model.run({name: value for name, value in graph.feeds().items() if name in shapes})
+        except nnefc.RunError as error:
+            if "size" in str(error) and "CUDA" not in str(error):
+                continue
+            raise
+        yield resized, dict(results)
 
 
 def _as_bits(value: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -27,6 +27,7 @@ class Way:
         threads: of the sessions, one after the other, on this machine.
         levels: of a library that has several, one after the other, with the first number of threads.
         dynamic_sizes: whether the inputs' sizes are left open.
+        other_sizes: how many more times a library of dynamic sizes is run, each with other sizes of some of its graphs.
         nnef: whether the graph is written as NNEF first.
         states: whether some inputs are variables that outputs update, and it is run several times.
         registry: of NNEF's operations, such as tract's; None for those of the standard alone.
@@ -48,6 +49,7 @@ class Way:
     threads: tuple[int, ...] = (1, 3)
     levels: tuple[str, ...] = ()
     dynamic_sizes: bool = False
+    other_sizes: int = 0
     nnef: bool = False
     states: bool = False
     registry: str | None = None
@@ -210,7 +212,16 @@ WAYS = {
         Way("open on cortex-a76", machine=_A76, dynamic_sizes=True, share=4, together=8),
         Way("open on riscv64gcv", machine=_VECTORS, dynamic_sizes=True, share=2, together=8),
         Way("open on wasm32", machine=_BY_NAME["wasm32"], dynamic_sizes=True, share=4, together=8),
-        Way("open cuda", dynamic_sizes=True, on_gpu=True, threads=(1,), share=4, together=8, without=_NOT_ON_GPUS),
+        Way(
+            "open cuda",
+            dynamic_sizes=True,
+            other_sizes=8,
+            on_gpu=True,
+            threads=(1,),
+            share=4,
+            together=8,
+            without=_NOT_ON_GPUS,
+        ),
         Way("cuda", on_gpu=True, threads=(1,), share=8, without=_NOT_ON_GPUS),
         *(
             Way(f"cuda {name}", floats=name, on_gpu=True, threads=(1,), share=2, without=_NOT_ON_GPUS)
