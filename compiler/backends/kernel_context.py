@@ -95,7 +95,7 @@ class KernelContext:
         try:
             return self, then(self, self._run(phases, version))
         except tvm.error.InternalError:
-            if not dynamic_sizes_of(self.use.kernel.func):
+            if not self._may_bind_every:
                 raise
             again = replace(self._fresh(), binds_every=True)
             return again, then(again, again._run(phases, version))
@@ -103,6 +103,11 @@ class KernelContext:
     def version(self, name: str, kernel: KernelAnalysis, sizes: Sequence[tirx.Var]) -> KernelContext:
         """Returns the context of the same kernel for some sizes, with a name of its own."""
         return replace(self._fresh(), use=replace(self.use, name=f"{self.use.name}_{name}", kernel=kernel), sizes=sizes)
+
+    @property
+    def _may_bind_every(self) -> bool:
+        """Whether there are formulas of dimensions that have no names yet."""
+        return bool(dynamic_sizes_of(self.use.kernel.func)) and not self.binds_every
 
     def _fresh(self) -> KernelContext:
         """Returns the context of the same kernel before the first pass."""
@@ -159,7 +164,8 @@ class KernelContext:
 
     def schedule(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Gives a kernel the schedule of the first rule that knows its kind."""
-        return scheduled(self.analysis(func), self.rules, self.machine)
+        raised = (tvm.error.InternalError,) if self._may_bind_every else ()
+        return scheduled(self.analysis(func), self.rules, self.machine, raised)
 
     def workspace_parameters(self, func: tirx.PrimFunc) -> tirx.PrimFunc:
         """Makes buffers that live as long as a call parameters."""

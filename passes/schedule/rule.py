@@ -26,11 +26,19 @@ class ScheduleRule(Protocol[_Machine]):
         """Returns the schedule of a kernel, or None if its computation is not of this rule's kind."""
 
 
-def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], target: _Target) -> tirx.PrimFunc:
+def scheduled(
+    kernel: KernelAnalysis,
+    rules: Sequence[ScheduleRule[_Target]],
+    target: _Target,
+    raised: tuple[type[Exception], ...] = (),
+) -> tirx.PrimFunc:
     """Returns a kernel with the schedule of the first of `rules` that accepts it.
 
     A rule that raises a ScheduleError took the kernel for one of its kind by mistake: the next rule is slower, and
     right too. The same holds for a rule whose code fails otherwise, which is a bug: a warning says so.
+
+    Args:
+        raised: errors of rules that are raised: the caller changes the kernel and tries all rules again.
     """
     for rule in rules:
         try:
@@ -40,6 +48,8 @@ def scheduled(kernel: KernelAnalysis, rules: Sequence[ScheduleRule[_Target]], ta
                 _keep_copies(kernel, schedule)
         except s_tir.ScheduleError:
             continue
+        except raised:
+            raise
         except Exception as error:
             if rule is rules[-1]:
                 raise

@@ -311,3 +311,24 @@ def test_code_of_its_own_for_some_sizes_is_refused(tmp_path: Path) -> None:
     with on_cuda(), pytest.raises(CompileError, match="code of its own for some sizes is for processors") as error:
         nnefc.compile(path, specialize=[{"n": 8}])
     assert "--shape NAME=SIZE" in str(error.value)
+
+
+@pytest.mark.usefixtures("driver")
+def test_sizes_that_conditions_choose_are_computed_before_a_launch(tmp_path: Path) -> None:
+    """Of slices that may begin before the first element: `s - 5`, plus `s` where that is negative, but at least 0."""
+    onnx_models.test_slices_count_from_the_end_where_their_ends_are_negative(tmp_path)
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_kernel_of_sizes_in_which_tvm_finds_no_multiples_keeps_its_rule(tmp_path: Path) -> None:
+    """Without a warning of a rule that was left out, which is an error here."""
+    values = {"zero": [0], "two": [2], "end": [-4], "axis": [2]}
+    constants = {name: np.array(value, np.int64) for name, value in values.items()}
+    nodes = [
+        onnx_models.node("Slice", "x zero end axis", "a"),
+        onnx_models.node("Slice", "x zero two axis", "b"),
+        onnx_models.node("Concat", "a b", "c", axis=2),
+        onnx_models.node("Transpose", "c", "y", perm=[0, 2, 1]),
+    ]
+    model = onnx_models.model_of(nodes, [2, 8, "w"], **constants)
+    onnx_models.check(model, tmp_path, {"w": "2..40"}, [(2, 8, width) for width in (2, 4, 5, 33)])

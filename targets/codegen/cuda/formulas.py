@@ -24,18 +24,6 @@ static inline int64_t nnefc_greatest(int64_t a, int64_t b) { return a > b ? a : 
 """What formulas call, in C."""
 
 
-_CONDITIONS = {
-    tirx.LT: "<",
-    tirx.LE: "<=",
-    tirx.GT: ">",
-    tirx.GE: ">=",
-    tirx.EQ: "==",
-    tirx.NE: "!=",
-    tirx.And: "&&",
-    tirx.Or: "||",
-}
-"""What C writes between two integers, or two conditions."""
-
 C_REALS = {"float32": "float", "float64": "double"}
 """What C calls types that sizes may be converted to."""
 
@@ -59,41 +47,50 @@ def number_of(size: Dimension, names: Mapping[tirx.Var, str]) -> Number:
     return size if isinstance(size, int) else Formula(_text(expression(size), names))
 
 
+_OPERATORS = {
+    tirx.Add: "+",
+    tirx.Sub: "-",
+    tirx.Mul: "*",
+    tirx.Div: "/",
+    tirx.Mod: "%",
+    tirx.EQ: "==",
+    tirx.NE: "!=",
+    tirx.LT: "<",
+    tirx.LE: "<=",
+    tirx.GT: ">",
+    tirx.GE: ">=",
+    tirx.And: "&&",
+    tirx.Or: "||",
+}
+"""C's operators, which compute the same; its integer division truncates, as TVM's `Div` and `Mod` do."""
+
+_CALLED = {
+    tirx.FloorDiv: "nnefc_quotient",
+    tirx.FloorMod: "nnefc_remainder",
+    tirx.Min: "nnefc_minimum",
+    tirx.Max: "nnefc_greatest",
+}
+
+
 def _text(expr: tirx.Expr, names: Mapping[tirx.Var, str]) -> str:
-    def of(operator: str) -> str:
-        return f"({_text(expr.a, names)} {operator} {_text(expr.b, names)})"
+    def text(part: tirx.Expr) -> str:
+        return _text(part, names)
 
-    def call(function: str) -> str:
-        return f"{function}({_text(expr.a, names)}, {_text(expr.b, names)})"
-
+    if (operator := _OPERATORS.get(type(expr))) is not None:
+        return f"({text(expr.a)} {operator} {text(expr.b)})"
+    if (function := _CALLED.get(type(expr))) is not None:
+        return f"{function}({text(expr.a)}, {text(expr.b)})"
     match expr:
-        case tirx.IntImm():
+        case tirx.IntImm():  # also of a condition: 0 or 1
             return f"INT64_C({int(expr)})"
         case tirx.Var():
             return names[expr]
         case tirx.Cast() if (real := C_REALS.get(str(expr.ty.dtype))) is not None:
-            return f"({real}){_text(expr.value, names)}"
-        case tirx.Cast():  # of an index
-            return _text(expr.value, names)
-        case tirx.Add():
-            return of("+")
-        case tirx.Sub():
-            return of("-")
-        case tirx.Mul():
-            return of("*")
-        case tirx.FloorDiv():
-            return call("nnefc_quotient")
-        case tirx.FloorMod():
-            return call("nnefc_remainder")
-        case tirx.Min():
-            return call("nnefc_minimum")
-        case tirx.Max():
-            return call("nnefc_greatest")
+            return f"({real}){text(expr.value)}"
+        case tirx.Cast():  # of an index or a condition
+            return text(expr.value)
         case tirx.Select():
-            chosen = (_text(part, names) for part in (expr.condition, expr.true_value, expr.false_value))
-            return "({} ? {} : {})".format(*chosen)
+            return f"({text(expr.condition)} ? {text(expr.true_value)} : {text(expr.false_value)})"
         case tirx.Not():
-            return f"!{_text(expr.a, names)}"
-    if (operator := _CONDITIONS.get(type(expr))) is not None:
-        return of(operator)
+            return f"(!{text(expr.a)})"
     raise AssertionError(f"no size: {expr}")

@@ -357,7 +357,7 @@ def _launches(host: tirx.PrimFunc, names: Mapping[tirx.Var, str]) -> list[Launch
     """Returns the launches that are left of a function when its device code is taken out of it."""
     position = {buffer: index for index, buffer in enumerate(host.params)}
     statements = list(host.body.seq) if isinstance(host.body, tirx.SeqStmt) else [host.body]
-    launches, known = [], dict[tirx.Var, Dimension]()
+    launches, known = [], dict[tirx.Var, tirx.Expr]()
     for statement in statements:
         match statement:
             case tirx.DeclBuffer(data=Call(op=tvm.ir.Op(name="tirx.buffer_data"))):  # the same, flat
@@ -367,10 +367,19 @@ def _launches(host: tirx.PrimFunc, names: Mapping[tirx.Var, str]) -> list[Launch
             case tirx.Evaluate(value=tirx.IntImm()):  # nothing
                 pass
             case tirx.Bind() if names:  # what several launches need of sizes
-                known[statement.var] = substituted(dimension(statement.value), known)
+                value = _size_of(statement.value, known)
+                known[statement.var] = expression(value).astype(statement.var.ty.dtype)
             case _:
                 raise NotOnDevice(f"a kernel has statements outside of its bound loops: {statement}")
     return launches
+
+
+def _size_of(expr: tirx.Expr, known: Mapping[tirx.Var, tirx.Expr]) -> Dimension:
+    """Returns what a launch needs as a size; `known` are the values of variables.
+
+    These come before the first simplification, which takes a variable that it does not know for a size: not negative.
+    """
+    return dimension(tvm_ffi.structural_map(expr, (tirx.Var, lambda var: known.get(var, var))))
 
 
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
@@ -379,11 +388,11 @@ _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"
 def _launch(
     call: Call,
     position: Mapping[tirx.Var, int],
-    known: Mapping[tirx.Var, Dimension],
+    known: Mapping[tirx.Var, tirx.Expr],
     names: Mapping[tirx.Var, str],
 ) -> Launch:
     def size(expr: tirx.Expr) -> Dimension:
-        return substituted(dimension(expr), known)
+        return _size_of(expr, known)
 
     def number(expr: tirx.Expr) -> Number:
         try:

@@ -73,6 +73,13 @@ def test_products_agree_with_onnxruntime() -> None:
     check(given, compiled(given, 21), by_onnxruntime(given, 21), tolerance=1e-4)
 
 
+def zero_points(zeros: np.ndarray | None, bits: int, shape: tuple[int, int]) -> np.ndarray:
+    """`[columns, blocks]`, of what a product is given: nothing, packed integers, or floats as they are."""
+    if zeros is None:
+        return np.full(shape, 1 << (bits - 1))
+    return zeros if zeros.dtype == np.float32 else unpacked(zeros, bits)[:, : shape[1]]
+
+
 def rounded_product(given: Case) -> np.ndarray:
     """What a product is whose left factor is rounded to 8 bits, a scale for each block, in double precision."""
     x, data, scales, zeros = given.inputs[:4]
@@ -83,7 +90,7 @@ def rounded_product(given: Case) -> np.ndarray:
     parts = padded.reshape(*x.shape[:-1], blocks, block)
     ranges = np.maximum(abs(parts).max(-1, keepdims=True), np.float32(1e-30)) * np.float32(1 / 127)
     rows = (np.round(parts / ranges) * ranges.astype(np.float64)).reshape(padded.shape)
-    points = unpacked(zeros, bits)[:, :blocks] if zeros is not None else np.full((columns, blocks), 1 << (bits - 1))
+    points = zero_points(zeros, bits, (columns, blocks))
     elements = unpacked(data, bits).reshape(columns, blocks, block) - points[..., None].astype(np.float64)
     return np.asarray(rows @ (elements * scales[..., None]).reshape(columns, -1).T)
 
@@ -130,7 +137,7 @@ def exact_product(given: Case) -> np.ndarray:
     x, data, scales, zeros = given.inputs[:4]
     depth, columns, bits, block = (given.attributes[name] for name in ("K", "N", "bits", "block_size"))
     blocks = -(-depth // block)
-    points = unpacked(zeros, bits)[:, :blocks] if zeros is not None else np.full((columns, blocks), 1 << (bits - 1))
+    points = zero_points(zeros, bits, (columns, blocks))
     elements = unpacked(data, bits).reshape(columns, blocks, block) - points[..., None].astype(np.float64)
     return np.asarray(x.astype(np.float64) @ (elements * scales[..., None]).reshape(columns, -1).T[:depth])
 

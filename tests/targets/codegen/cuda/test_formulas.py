@@ -20,3 +20,12 @@ def test_a_size_that_a_kernel_takes_as_a_float_is_one_in_c() -> None:
         [function], [], image_bytes=8, architectures=[80], capturable=True, readers={}, messages=()
     )
     assert "&p0, (float[1]){(float)(float)((size0 * INT64_C(120)) + INT64_C(1))}" in source
+
+
+def test_conditions_on_sizes_are_conditions_in_c() -> None:
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    other = tirx.Not(tirx.EQ(n, tirx.const(3, "int64")))
+    empty = tirx.Or(tirx.And(n < m, other), tirx.Cast("int32", n) >= tirx.const(7, "int32"))
+    number = number_of(Size(tirx.Select(empty, tirx.truncdiv(n, m), tirx.truncmod(n, m))), {n: "a", m: "b"})
+    condition = "(((a < b) && (!(a == INT64_C(3)))) || (a >= INT64_C(7)))"
+    assert str(number) == f"({condition} ? (a / b) : (a % b))"
