@@ -43,7 +43,16 @@ class Nodes:
         return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
     def compare(self, folder: Path, x: np.ndarray) -> None:
-        """With the first dimension open, for all samples and for the first."""
+        """With the first dimension open, for all samples and for the first.
+
+        In onnxruntime's formula, probits near 0 are differences of nearly equal float32 numbers.
+        """
+        probits = {
+            name
+            for node in self.nodes
+            if any(attribute.s == b"PROBIT" for attribute in node.attribute)
+            for name in node.output
+        }
         proto = self.model(x.dtype, ("samples", *x.shape[1:]))
         session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
         with nnefc.compile(save(proto, folder)).load() as model:
@@ -51,7 +60,8 @@ class Nodes:
                 found = model.run({"x": given})
                 for (name, one), other in zip(found.items(), session.run(None, {"x": given}), strict=True):
                     assert (one.dtype, one.shape) == (other.dtype, other.shape), name
-                    np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5, err_msg=name)
+                    atol = 1e-3 if name in probits else 2e-5
+                    np.testing.assert_allclose(one, other, rtol=2e-5, atol=atol, err_msg=name)
 
 
 def reals(*shape: int) -> list[float]:
