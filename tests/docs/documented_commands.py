@@ -67,7 +67,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 NOT_RUN: Mapping[str, str] = {
     r"pip install": "installs packages into the environment of the tests; that the extras exist is looked at",
     r"npm pack": "needs a registry",
-    r"make (chat|run|test|test-all|test-gpu|lint|fuzz|stress|pages|nightly)\b": "is long; its goal exists",
+    r"make (chat|run|setup|test|test-all|test-gpu|lint|fuzz|stress|pages|nightly)\b": "is long; its goal exists",
     r"python tests/(fuzz|operators)/": "rewrites pages, or runs for as long as an option says",
     r"python -m nnefc\.onnxruntime ": "runs a program of the reader's; tests/integrations runs others",
     r"python examples/gallery/": "needs pretrained networks, which slow tests of the gallery have",
