@@ -100,9 +100,13 @@ class QuadPairs:
 
 
 def has_quad_pairs(target: Target) -> bool:
-    """Whether bytes are multiplied so: by vectors of AVX2 or longer ones, without instructions for four products."""
+    """Whether bytes are multiplied so: by vectors of 256 bits with AVX2, without instructions for four products.
+
+    Code that shall be small does without: tables and zeros take an eighth more than the weights, and loops by kind more
+    code.
+    """
     features = set(target.features)
-    if not target.triple.startswith("x86_64") or features & {"avx512vnni", "avxvnni"} or target.tiles:
+    if not target.triple.startswith("x86_64") or features & {"avx512vnni", "avxvnni"} or target.tiles or target.small:
         return False
     return target.vectors.bytes == 32 and "avx2" in features
 
