@@ -482,6 +482,8 @@ _MEETS_IN_PAIR = "nnefc_meet_in_pair("
 
 def _with_clusters(source: str) -> str:
     """Launches kernels in clusters of two blocks where these meet (`pair_launch.py`)."""
+    if _MEETS_IN_PAIR not in source:
+        return source  # kernels of one thread have no launch bounds either
     starts = [*_KERNEL.finditer(source)]
     ends = [*(start.start() for start in starts[1:]), len(source)]
     pairs = {start[1] for start, end in zip(starts, ends, strict=True) if _MEETS_IN_PAIR in source[start.end() : end]}

@@ -219,7 +219,8 @@ class Tiling:
     @property
     def expected(self) -> Tiling:
         """Returns the tiling for size hints."""
-        batch, rows, columns, depth = map(size_hint, (self.batch, self.rows, self.columns, self.depth))
+        sizes = (self.batch, self.rows, self.columns, self.depth)
+        batch, rows, columns, depth = (max(1, size_hint(size)) for size in sizes)
         return replace(self, batch=batch, rows=rows, columns=columns, depth=depth)
 
     def fetched_bytes(self, gpu: Gpu) -> int:

@@ -12,6 +12,7 @@ from tvm import tirx
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda import CUDA_RULES
 from nnefc.passes.schedule.gpu.loops import greedy_selection
+from nnefc.passes.schedule.gpu.loops.greedy_loop import GreedyLoop
 from nnefc.passes.schedule.gpu.loops.greedy_selection import GreedySelectionRule
 from nnefc.passes.schedule.rule import scheduled
 from nnefc.targets.codegen.cuda.compiler import compile_image
@@ -137,6 +138,12 @@ def test_what_is_selected_is_what_the_loop_selects(
 )
 def test_other_loops_keep_their_order(changes: dict[str, str]) -> None:
     assert GreedySelectionRule().apply(KernelAnalysis(loop(**changes)), TARGET) is None
+
+
+def test_the_parts_of_a_loop_are_found() -> None:
+    found = GreedyLoop.of(loop())
+    assert found is not None
+    assert (len(found.nest), len(found.columns), found.is_filled) == (2, 2, True)
 
 
 def test_nothing_spills() -> None:

@@ -23,6 +23,8 @@ from tvm import tirx
 import nnefc
 from nnefc.passes.compute.vector_convolution import pack_vectors
 from nnefc.passes.schedule.cuda import tensor_core
+from nnefc.passes.schedule.cuda.pair_launch import PAIR_LAUNCHES
+from nnefc.passes.schedule.cuda.tensor_memory_launch import TENSOR_MEMORY_LAUNCHES
 from nnefc.passes.schedule.cuda.warp_tiles import COPIED_TILES, PairTile, TensorMemoryTile, tensor_memory_tiles
 from nnefc.passes.schedule.gpu.contractions.tiling import Tiling, choose_tiling
 from nnefc.targets.codegen.cuda.compiler import image_name
@@ -112,6 +114,10 @@ def test_models_choose_pairs_where_they_fetch_less(size: tuple[int, int, int], p
     tiling = choose_tiling(1, *size, B200, TILES)
     assert isinstance(tiling.tile, PairTile)
     assert tiling.cycles(B200) < part * choose_tiling(1, *size, B200, alone).cycles(B200)
+
+
+def test_pairs_multiply_all_types_that_single_blocks_do() -> None:
+    assert PAIR_LAUNCHES.keys() == TENSOR_MEMORY_LAUNCHES.keys()
 
 
 def test_tiles_fit_tensor_memory() -> None:
