@@ -165,7 +165,7 @@ def _stage(sch: s_tir.Schedule, copy: SBlockRV, loop: LoopRV) -> None:
 
 
 def _is_permuted(step: ScheduleBlock, lane: tirx.Var) -> bool:
-    """Whether one tensor is read by turns, the channels of a group after each other, and all others by lane."""
+    """Whether one tensor is read channel after channel of a group, and each other one by the lane."""
     positions = [load.indices[-1] for load in step.loads if not load.source.same_as(step.result)]
     turns = [position for position in positions if is_permuted(position) and position.a.same_as(lane)]
     return len(turns) == 1 and sum(position.same_as(lane) for position in positions) == len(positions) - 1
