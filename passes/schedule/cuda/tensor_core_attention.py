@@ -8,7 +8,7 @@ The loops are those of `schedule/gpu/attention/launch.py`; other types are multi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tvm import s_tir, tirx
@@ -30,7 +30,7 @@ from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.capabilities import MATRIX_INSTRUCTIONS
 from nnefc.targets.machine.cuda.target import CudaTarget
-from nnefc.targets.machine.gpu.description import SHARED_BYTES_PER_CYCLE, WARP, Gpu
+from nnefc.targets.machine.gpu.description import SHARED_BYTES_PER_CYCLE, WARP, Architecture, Gpu
 
 __all__ = ["TensorCoreAttentionRule"]
 
@@ -42,6 +42,7 @@ _MATRIX_TILES = (
     (64, 32, 1),
     (64, 64, 1),
     (64, 128, 1),
+    (128, 32, 1),
     (128, 64, 1),
     (128, 64, 2),
     (128, 128, 2),
@@ -61,7 +62,7 @@ class TensorCoreAttentionRule:
         dtype = attention.left.stored.dtype
         if dtype not in ("float16", "bfloat16") or target.oldest < MATRIX_INSTRUCTIONS[dtype].oldest:
             return None
-        tile = choose_tile(attention, _tiles(attention), target)
+        tile = choose_tile(attention, _tiles(attention, target.gpu.architecture), target)
         return None if tile is None else _MatrixLaunch(attention, tile, target, dtype).schedule()
 
 
@@ -71,9 +72,11 @@ class _MatrixTile(AttentionTile):
 
     Attributes:
         row_tiles: how many times 16 queries a warp has.
+        keeps_queries: whether a thread has all of its queries in registers; else it reads them for each tile of keys.
     """
 
     row_tiles: int
+    keeps_queries: bool
 
     padding = 8
     """Elements between rows in shared memory: what eight threads read at once falls into different banks."""
@@ -84,7 +87,8 @@ class _MatrixTile(AttentionTile):
 
     @property
     def registers(self) -> int:
-        return self.row_tiles * (self.width // 2 + self.keys // 2 + self.size // 4) + OTHER_REGISTERS
+        kept = self.size if self.keeps_queries else _DEPTH
+        return self.row_tiles * (self.width // 2 + self.keys // 2 + kept // 4) + OTHER_REGISTERS
 
     @property
     def shared_bytes(self) -> int:
@@ -98,15 +102,18 @@ class _MatrixTile(AttentionTile):
     def multiply_cycles(self, gpu: Gpu) -> float:
         products = self.queries * self.keys * (self.size + self.width) / gpu.tensor_multiply_adds
         # A fragment of keys or values is read from shared memory for all queries of a warp.
-        read = self.bytes_of_keys * self.threads / WARP / SHARED_BYTES_PER_CYCLE
+        read = self.bytes_of_keys * self.threads / WARP + (0 if self.keeps_queries else 2 * self.queries * self.size)
         powers = self.queries * self.keys * INSTRUCTIONS_OF_POWER / gpu.architecture.multiply_adds
-        return max(products, read) + powers
+        return max(products, read / SHARED_BYTES_PER_CYCLE) + powers
 
 
-def _tiles(attention: Attention) -> list[_MatrixTile]:
+def _tiles(attention: Attention, architecture: Architecture) -> list[_MatrixTile]:
+    """Returns the tiles, which keep queries in registers where a thread has enough of them."""
     depth, columns = _DEPTH, 2 * _COLUMNS  # ldmatrix reads two blocks of columns at once
     sizes = (filled(attention.size, depth), filled(attention.width, columns))
-    return [_MatrixTile(queries, keys, *sizes, rows) for queries, keys, rows in _MATRIX_TILES]
+    tiles = [_MatrixTile(queries, keys, *sizes, rows, keeps_queries=True) for queries, keys, rows in _MATRIX_TILES]
+    limit = architecture.registers_per_thread
+    return [tile if tile.registers <= limit else replace(tile, keeps_queries=False) for tile in tiles]
 
 
 class _MatrixLaunch(AttentionLaunch):
@@ -123,7 +130,8 @@ class _MatrixLaunch(AttentionLaunch):
         super().__init__(attention, tile, target, dtype, (size, size, width), sharing=WARP // 8)
         self._type = {"float16": "f16", "bfloat16": "bf16"}[dtype]
         self._row_tiles, self._depths = tile.row_tiles, tile.size // _DEPTH
-        self._left = self._nest.buffer("queries_part", 4 * self._row_tiles * self._depths, "uint32", "local")
+        self._kept_depths = self._depths if tile.keeps_queries else 1
+        self._left = self._nest.buffer("queries_part", 4 * self._row_tiles * self._kept_depths, "uint32", "local")
         self._weights = self._nest.buffer("powers_part", 4 * self._row_tiles, "uint32", "local")
         self._right = self._nest.buffer("right_part", 4, "uint32", "local")
 
@@ -159,25 +167,32 @@ class _MatrixLaunch(AttentionLaunch):
         return tirx.floormod(lane, number(8)), second, tirx.floordiv(lane, number(16))
 
     def _begin(self) -> tirx.Stmt:
-        """Reads the fragments of all queries of the warp."""
-        nest, side, zero = self._nest, self._queries, tirx.const(0, "uint32")
-        eighth, second, last = self._of_lane()
-
-        def fragment(row_tile: tirx.Expr, depth: tirx.Expr) -> tirx.Stmt:
-            row = self._first_row(row_tile) + second * number(8) + eighth
-            column = depth * number(_DEPTH) + last * number(8)
-            position = nest.simplify(number(side.first) + row * number(side.stride) + column)
-            at = (row_tile * number(self._depths) + depth) * number(4)
-            return read_matrices(self._left, at, self._shared, position)
-
+        """Reads the fragments of all queries of the warp that it keeps."""
+        nest, zero = self._nest, tirx.const(0, "uint32")
         # Zeros first: TVM makes buffers as small as it sees them used, which it does not in assembly.
         return sequence(
-            nest.unrolled(4 * self._row_tiles * self._depths, lambda i: store(self._left, zero, i)),
+            nest.unrolled(4 * self._row_tiles * self._kept_depths, lambda i: store(self._left, zero, i)),
             nest.unrolled(4, lambda i: store(self._right, zero, i)),
-            nest.unrolled(
-                self._row_tiles, lambda row: nest.unrolled(self._depths, partial(fragment, row), "depth"), "part"
-            ),
+            nest.unrolled(self._depths, self._read_queries, "depth") if self._tile.keeps_queries else None,
         )
+
+    def _read_queries(self, depth: tirx.Expr) -> tirx.Stmt:
+        """Reads the fragments of 16 depths of the warp's queries."""
+        side = self._queries
+        eighth, second, last = self._of_lane()
+
+        def fragment(row_tile: tirx.Expr) -> tirx.Stmt:
+            row = self._first_row(row_tile) + second * number(8) + eighth
+            column = depth * number(_DEPTH) + last * number(8)
+            position = self._nest.simplify(number(side.first) + row * number(side.stride) + column)
+            return read_matrices(self._left, self._left_at(row_tile, depth), self._shared, position)
+
+        return self._nest.unrolled(self._row_tiles, fragment, "part")
+
+    def _left_at(self, row_tile: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
+        """Returns the register at which the fragment of a depth of queries begins."""
+        kept = depth if self._tile.keeps_queries else number(0)
+        return (row_tile * number(self._kept_depths) + kept) * number(4)
 
     def _multiply_keys(self) -> tirx.Stmt:
         nest, side, scores = self._nest, self._keys, self._scores
@@ -191,14 +206,14 @@ class _MatrixLaunch(AttentionLaunch):
 
             def product(row_tile: tirx.Expr, half: tirx.Expr) -> tirx.Stmt:
                 at = (row_tile * number(groups) + columns * number(2) + half) * number(4)
-                left = (row_tile * number(self._depths) + depth) * number(4)
-                return self._multiply(scores.registers, at, self._left, left, half)
+                return self._multiply(scores.registers, at, self._left, self._left_at(row_tile, depth), half)
 
             read = read_matrices(self._right, number(0), self._shared, position)
             return sequence(read, self._each_half(product))
 
         def depths(depth: tirx.Expr) -> tirx.Stmt:
-            return nest.unrolled(groups // 2, partial(pair, depth), "columns")
+            products = nest.unrolled(groups // 2, partial(pair, depth), "columns")
+            return products if self._tile.keeps_queries else sequence(self._read_queries(depth), products)
 
         zero = tirx.const(0, "float32")
         return sequence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from attention_kernels import TARGET, TOLERANCES, Case, assert_close
@@ -32,11 +33,33 @@ def test_attention_is_what_numpy_computes(case: Case) -> None:
     assert rule == "TensorCoreAttentionRule"
 
 
-@pytest.mark.slow(4)
-def test_heads_that_need_more_registers_than_a_thread_has_are_left_to_multiply_adds() -> None:
-    result, expected, rule = Case(100, 100, 256, heads=1, mask="window").run()
-    assert_close(result, expected, TOLERANCES["float16"])
-    assert rule == "AttentionRule"
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(20, 40, 240, heads=1, dtype="bfloat16", mask="causal"),
+        Case(20, 70, 256, heads=1, mask="window"),
+        Case(70, 90, 192, width=128, mask="causal"),
+        Case(40, 75, 160, mask="added", heads=4, sharing=2),
+        Case(33, 100, 250, width=256, stored="float32", heads=1),
+        Case(130, 130, 256, width=40, mask="causal", heads=1),
+    ],
+    ids=str,
+)
+@pytest.mark.sample(1)
+def test_wide_heads_are_what_numpy_computes(case: Case) -> None:
+    result, expected, rule = case.run()
+    assert_close(result, expected, TOLERANCES[case.dtype])
+    assert rule == "TensorCoreAttentionRule"
+
+
+@pytest.mark.parametrize("size", [(256, 256), (192, 192), (192, 128), (160, 160)], ids=str)
+@pytest.mark.parametrize("architectures", [(80,), (89, 90, 100)], ids=str)
+@pytest.mark.sample(1)
+def test_wide_heads_spill_nothing(architectures: tuple[int, ...], size: tuple[int, int]) -> None:
+    target = replace(TARGET, architectures=architectures)
+    kernel = Case(512, 512, size[0], width=size[1], heads=12, mask="causal").scheduled(target)
+    for usage in compile_image(device_code([kernel], target).source, architectures).usage:
+        assert usage.stack_bytes == usage.spill_stores == usage.spill_loads == 0
 
 
 @pytest.mark.parametrize(

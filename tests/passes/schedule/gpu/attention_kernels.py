@@ -21,7 +21,7 @@ from nnefc.targets.machine.cuda.target import CudaTarget
 __all__ = ["TARGET", "TOLERANCES", "Case", "assert_close"]
 
 TARGET = CudaTarget("cuda", parse_target("llvm"), (80, 90))
-TOLERANCES = {"float16": 2e-3, "float32": 2e-6}
+TOLERANCES = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6}
 """How far results may be from those in float64, as a part of the largest value."""
 
 _HIDDEN = float("-inf")
