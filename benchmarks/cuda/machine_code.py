@@ -130,7 +130,8 @@ def _product_of(body: Sequence[tuple[int, str, str]], at: int) -> tuple[int, int
 
     The sizes of products with sums in tensor memory are in the instruction descriptor, whose register gets a constant
     before them. One warp begins all of a block's: a quarter of them counts, as for one of four warps. Of a pair's
-    (`UTCHMMA.2CTA`), those of its own block do.
+    (`UTCHMMA.2CTA`), those of its own block do. Rows that the instruction before it has kept (`A_REUSE`) are neither
+    written nor read again.
     """
     _, name, operands = body[at]
     if (depth := _DEPTHS.get(name.split(".")[0])) is not None:
@@ -145,7 +146,8 @@ def _product_of(body: Sequence[tuple[int, str, str]], at: int) -> tuple[int, int
         depth = 8 if depth == 16 and descriptor >> 7 & 7 == 2 else depth  # TF32
         rows, columns = (descriptor >> 24 & 31) * 16, (descriptor >> 17 & 63) * 8
         blocks = rows // _BLOCK_ROWS
-        moved = (_BLOCK_ROWS + columns // blocks) * _DEPTH_BYTES * 2  # written, and read
+        own_rows = 0 if ".A_REUSE" in operands else _BLOCK_ROWS
+        moved = (own_rows + columns // blocks) * _DEPTH_BYTES * 2  # written, and read
         return _BLOCK_ROWS * columns * depth // 4, moved // 4
     if (of_warpgroup := re.match(r"[HIQ]GMMA\.64x(\d+)x(\d+)", name)) is not None:
         columns, depth = int(of_warpgroup[1]), int(of_warpgroup[2])

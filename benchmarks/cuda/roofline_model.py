@@ -8,8 +8,8 @@ It is Williams' ("Roofline: an insightful visual performance model", 2009), of a
                has it, else of float32
     issue      instructions of the main loop for its multiply-adds, at one a cycle of each scheduler
     operands   what `wgmma` and `tcgen05.mma` read from shared memory for its multiply-adds, for the latter also what
-               copies write there, at the 128 bytes of a cycle. Each instruction reads all its rows and columns; of a
-               pair of blocks, a processor has half of the columns
+               copies write there, at the 128 bytes of a cycle. Each instruction reads all its columns, and its rows
+               unless the one before has kept them; of a pair of blocks, a processor has half of the columns
     balance    the mean number of blocks of a processor, as a part of the largest; blocks that are resident hide waiting
 
     predicted = max(memory, products / balance, issue / balance, operands / balance) + the launch

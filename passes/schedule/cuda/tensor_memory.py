@@ -27,12 +27,13 @@ sums in registers (`portable_products.py`): all threads but the producer's begin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes, c_type, portable_product
 from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
-from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.schedule.gpu.nest import load
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.cuda.capabilities import (
@@ -44,13 +45,13 @@ from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
 
 __all__ = [
     "LOADED_COLUMNS",
+    "MemoryProduct",
     "allocate_sums",
     "arrivals_of_tile",
     "begins_products",
     "commit_tile",
     "free_sums",
     "load_sums",
-    "multiply_into_memory",
     "order_after_wait",
 ]
 
@@ -133,31 +134,40 @@ __device__ __forceinline__ void {name}({total} *sums, unsigned memory, const voi
   unsigned long long left_matrix = {left_layout}ull | (left_at & 0x3ffff) >> 4;
   unsigned long long right_matrix = {right_layout}ull | (right_at & 0x3ffff) >> 4;
   asm volatile (
-      "{{ .reg .pred p; setp.ne.b32 p, %4, 0; tcgen05.mma.cta_group::{blocks}.kind::{kind} [%0], %1, %2, %3, p; }}"
+      "{{ .reg .pred p; setp.ne.b32 p, %4, 0; "
+      "tcgen05.mma.cta_group::{blocks}.kind::{kind}{rows} [%0], %1, %2, %3, p; }}"
       : : "r"(memory), "l"(left_matrix), "l"(right_matrix), "r"({instruction}u), "r"(accumulates) : "memory");
 #else
 {portable}
 #endif
 }}
 """
+_BUFFERED_ROWS = {
+    (True, True): "",
+    (True, False): ".collector::a::fill",
+    (False, False): ".collector::a::use",
+    (False, True): ".collector::a::lastuse",
+}
+"""By whether an instruction is the first, and the last, of those that multiply the same rows."""
 _LOAD = """
-__device__ __forceinline__ void {name}({total} *part, const {total} *sums, unsigned memory, int column) {{
+__device__ __forceinline__ void {name}({total} *part, const {total} *sums, int index, unsigned lower, unsigned upper) {{
 #if {features}
-  unsigned at = memory + ({row} << 16) + column;
   __syncwarp();
-  asm volatile (
-      "tcgen05.ld.sync.aligned.16x256b.x4.b32 {{{registers}}}, [%{count}];"
-      : {results} : "r"(at) : "memory");
+{loads}
   asm volatile ("tcgen05.wait::ld.sync.aligned;" : : : "memory");
   #pragma unroll
   for (int i = 0; i < {count}; ++i) asm volatile ("" : "+{kind}"(part[i]) : : "memory");  // before reads of it
   asm volatile ("tcgen05.fence::before_thread_sync;" : : : "memory");
 #else
   #pragma unroll
-  for (int i = 0; i < {count}; ++i) part[i] = sums[{count} * (column / {columns}) + i];
+  for (int i = 0; i < {count}; ++i) part[i] = sums[{count} * index + i];
 #endif
 }}
 """
+_LOAD_SOME = """\
+  asm volatile (
+      "tcgen05.ld.sync.aligned.16x256b.x2.b32 {{{registers}}}, [%{count}];"
+      : {results} : "r"({address} + ({row} << 16)) : "memory");"""
 _ROW = "(threadIdx.x / 32 % 4 * 32 + threadIdx.x / 128 * 16)"  # the first of a warp's 16
 _SWIZZLES = {8: 2, 4: 4, 2: 6, 1: 0}  # by the vectors of a row
 _SUMS = {"float32": 1, "int32": 2}
@@ -214,61 +224,112 @@ def commit_tile(barrier: tirx.Expr, blocks: int = 1) -> tirx.Stmt:
     return _call(name, barrier, source=_COMMIT.format(name=name, commit=_COMMITS[blocks]))
 
 
-def multiply_into_memory(
-    sums: tirx.Expr,
-    memory: tirx.Expr,
-    types: ProductTypes,
-    blocks: int,
-    shared: tirx.Var,
-    sides: tuple[OperandTile, OperandTile],
-    offsets: tuple[tirx.Expr, tirx.Expr],
-    accumulates: tirx.Expr,
-) -> tirx.Stmt:
-    """Begins one instruction's products.
+@dataclass(frozen=True)
+class MemoryProduct:
+    """The products of one instruction.
 
-    Args:
-        sums: the first one in registers, where there is no tensor memory.
-        memory: the address of the sums in tensor memory.
+    Of a tile with several instructions of a depth, the first one keeps the rows that it reads in the buffer that tensor
+    cores have for them, and the others multiply the rows in there (PTX ISA, "tcgen05.mma", `.collector::a`).
+
+    Attributes:
+        types: of the elements.
         blocks: that share the instruction: each has 128 rows of the left operand, and a part of the right one.
-        shared: the buffer of both operands.
-        sides: how they are laid out.
-        offsets: where their rows begin, see `SwizzledTile.rows_at`.
-        accumulates: whether products are added to the sums in tensor memory, rather than written there.
+        left, right: how the operands' tiles are laid out.
+        part: the columns of the right tile that the instruction multiplies.
     """
-    left, right = sides
-    assert isinstance(left, SwizzledTile) and isinstance(right, SwizzledTile)
-    columns = right.positions * blocks
-    name = f"nnefc_multiply_into_memory_{types.name}_{columns}_{left.name}_{right.name}{_suffix(blocks)}"
-    addresses = (tirx.address_of(load(shared, offset)) for offset in offsets)
-    source = _multiply_source(name, types, blocks, left, right)
-    return _call(name, sums, memory, *addresses, tirx.Cast("int32", accumulates), source=source)
+
+    types: ProductTypes
+    blocks: int
+    left: SwizzledTile
+    right: SwizzledTile
+    part: range
+
+    def begin(
+        self,
+        sums: tirx.Expr,
+        memory: tirx.Expr,
+        shared: tirx.Var,
+        offsets: tuple[tirx.Expr, tirx.Expr],
+        accumulates: tirx.Expr,
+    ) -> tirx.Stmt:
+        """Begins the products.
+
+        Args:
+            sums: the address of the first one in registers, where there is no tensor memory.
+            memory: the address of the sums in tensor memory.
+            shared: the buffer of both operands.
+            offsets: where their rows begin, see `SwizzledTile.rows_at`.
+            accumulates: whether products are added to the sums in tensor memory, rather than written there.
+        """
+        kept = self._rows.replace(".collector::a::", "_") if self._rows else ""
+        sides = f"{self.left.name}_{self.right.name}{kept}{_suffix(self.blocks)}"
+        name = f"nnefc_multiply_into_memory_{self.types.name}_{self._columns}_{sides}"
+        addresses = (tirx.address_of(load(shared, offset)) for offset in offsets)
+        arguments = (sums, memory, *addresses, tirx.Cast("int32", accumulates))
+        return _call(name, *arguments, source=self._source(name))
+
+    @property
+    def _columns(self) -> int:
+        """Returns the columns of the sums."""
+        return len(self.part) * self.blocks
+
+    @property
+    def _rows(self) -> str:
+        """Returns what the instruction does with the buffer for rows."""
+        is_first, is_last = self.part.start == 0, self.part.stop == self.right.positions
+        return _BUFFERED_ROWS[is_first, is_last]
+
+    def _source(self, name: str) -> str:
+        return _MULTIPLY.format(
+            name=name,
+            features=TENSOR_MEMORY_FEATURES,
+            total=c_type(self.types.sums)["total"],
+            blocks=self.blocks,
+            kind=_KINDS[self.types.left][0],
+            rows=self._rows,
+            instruction=hex(self._instruction),
+            left_layout=hex(_layout(self.left)),
+            right_layout=hex(_layout(self.right)),
+            portable=portable_product(self.types, len(self.part), self.left, self.right, _ROW),
+        )
+
+    @property
+    def _instruction(self) -> int:
+        """Returns the instruction descriptor."""
+        operands = _KINDS[self.types.left][1] << 7 | _KINDS[self.types.right][1] << 10
+        transposed = (not self.left.along_depth) << 15 | (not self.right.along_depth) << 16
+        size = self._columns // 8 << 17 | TENSOR_MEMORY_INSTRUCTION.rows * self.blocks // 16 << 24
+        return _SUMS[self.types.sums] << 4 | operands | transposed | size
 
 
-def load_sums(part: tirx.Var, sums: tirx.Var, memory: tirx.Expr, column: tirx.Expr) -> tirx.Stmt:
+def load_sums(part: tirx.Var, sums: tirx.Var, index: tirx.Expr, memory: tuple[tirx.Expr, tirx.Expr]) -> tirx.Stmt:
     """Loads the sums of `LOADED_COLUMNS` columns and of the warp's 16 rows, as fragments of `mma.sync` have them.
 
     Args:
         part: registers for them.
         sums: all sums of the warp in registers, where there is no tensor memory.
-        memory: the address of the sums in tensor memory.
-        column: the first one.
+        index: how many times `LOADED_COLUMNS` the first column is.
+        memory: the addresses in tensor memory of the lower, and of the upper half of the columns.
     """
     dtype = str(part.dtype)
     count = LOADED_COLUMNS * MATRIX_INSTRUCTIONS["float16"].rows // WARP
     kind = c_type(dtype)["kind"]
     name = f"nnefc_load_sums_{dtype}"
+    loads = (
+        _LOAD_SOME.format(
+            row=_ROW,
+            address=address,
+            count=count // 2,
+            registers=", ".join(f"%{i}" for i in range(count // 2)),
+            results=", ".join(f'"={kind}"(part[{first + i}])' for i in range(count // 2)),
+        )
+        for first, address in ((0, "lower"), (count // 2, "upper"))
+    )
     source = _LOAD.format(
-        name=name,
-        features=TENSOR_MEMORY_FEATURES,
-        row=_ROW,
-        count=count,
-        columns=LOADED_COLUMNS,
-        registers=", ".join(f"%{i}" for i in range(count)),
-        results=", ".join(f'"={kind}"(part[{i}])' for i in range(count)),
-        **c_type(dtype),
+        name=name, features=TENSOR_MEMORY_FEATURES, count=count, loads="\n".join(loads), **c_type(dtype)
     )
     first = (tirx.address_of(load(of, number(0))) for of in (part, sums))
-    return _call(name, *first, memory, column, source=source)
+    return _call(name, *first, index, *memory, source=source)
 
 
 def _call(name: str, *arguments: tirx.Expr, source: str) -> tirx.Stmt:
@@ -280,30 +341,7 @@ def _suffix(blocks: int) -> str:
     return "_of_pair" if blocks > 1 else ""
 
 
-def _multiply_source(name: str, types: ProductTypes, blocks: int, left: SwizzledTile, right: SwizzledTile) -> str:
-    return _MULTIPLY.format(
-        name=name,
-        features=TENSOR_MEMORY_FEATURES,
-        total=c_type(types.sums)["total"],
-        blocks=blocks,
-        kind=_KINDS[types.left][0],
-        instruction=hex(_instruction(types, blocks, left, right)),
-        left_layout=hex(_layout(left)),
-        right_layout=hex(_layout(right)),
-        portable=portable_product(types, right.positions, left, right, _ROW),
-    )
-
-
 def _layout(side: SwizzledTile) -> int:
     """Returns a matrix descriptor without its address."""
     leading, stride = side.leading_bytes // LOAD_BYTES, side.stride_bytes // LOAD_BYTES
     return leading << 16 | stride << 32 | 1 << 46 | _SWIZZLES[side.row_vectors] << 61
-
-
-def _instruction(types: ProductTypes, blocks: int, left: SwizzledTile, right: SwizzledTile) -> int:
-    """Returns the instruction descriptor."""
-    operands = _KINDS[types.left][1] << 7 | _KINDS[types.right][1] << 10
-    transposed = (not left.along_depth) << 15 | (not right.along_depth) << 16
-    rows, columns = TENSOR_MEMORY_INSTRUCTION.rows * blocks, right.positions * blocks
-    size = columns // 8 << 17 | rows // 16 << 24
-    return _SUMS[types.sums] << 4 | operands | transposed | size

@@ -26,13 +26,13 @@ from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
 from nnefc.passes.schedule.cuda.tensor_launch import COLUMNS
 from nnefc.passes.schedule.cuda.tensor_memory import (
     LOADED_COLUMNS,
+    MemoryProduct,
     allocate_sums,
     arrivals_of_tile,
     begins_products,
     commit_tile,
     free_sums,
     load_sums,
-    multiply_into_memory,
     order_after_wait,
 )
 from nnefc.passes.schedule.cuda.warp_tiles import TensorMemoryTile
@@ -79,11 +79,17 @@ class TensorMemoryLaunch(BulkLaunch):
         self, thread: tirx.Expr, batch: tirx.Expr, first_row: tirx.Expr, first_column: tirx.Expr, which: tirx.Expr
     ) -> tirx.Stmt:
         """Loads sums and stores results, some columns after the others."""
+        tile = self._tile
+        assert isinstance(tile, TensorMemoryTile)
+
+        def addresses(column: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+            lower, upper = (tile.memory_column(at) for at in (column, column + number(LOADED_COLUMNS // 2)))
+            return self._address + self._nest.simplify(lower), self._address + self._nest.simplify(upper)
 
         def some(index: tirx.Expr) -> tirx.Stmt:
             column = index * number(LOADED_COLUMNS)
             write = super(TensorMemoryLaunch, self).write(thread, batch, first_row, first_column + column, which)
-            return sequence(load_sums(self._sums, self._all_sums, self._address, column), write)
+            return sequence(load_sums(self._sums, self._all_sums, index, addresses(column)), write)
 
         return self._nest.unrolled(self._tile.columns // LOADED_COLUMNS, some, "columns")
 
@@ -142,21 +148,24 @@ class TensorMemoryLaunch(BulkLaunch):
     def _products(self, stage: tirx.Expr, step: tirx.Expr, first_sum: tirx.Expr) -> list[tirx.Stmt]:
         """Begins the products of a tile of the depth, the first of which are not added to what is in tensor memory."""
         nest, tile = self._nest, self._tile
-        sums = tirx.address_of(load(self._all_sums, first_sum))
         left, right = self._sides
         rows, columns = left.tile, right.tile
+        assert isinstance(tile, TensorMemoryTile)
         assert isinstance(rows, SwizzledTile) and isinstance(columns, SwizzledTile)
 
-        def one(depth: int) -> tirx.Stmt:
+        def one(depth: int, part: range) -> tirx.Stmt:
             offsets = (
                 nest.simplify(left.base(stage) + rows.rows_at(number(0), depth)),
-                nest.simplify(right.base(stage) + columns.rows_at(number(0), depth)),
+                nest.simplify(right.base(stage) + columns.rows_at(number(part.start), depth)),
             )
             follows = step > number(0) if depth == 0 else tirx.const(True, "bool")
-            sides, blocks = (rows, columns), tile.blocks_of_cluster
-            return multiply_into_memory(sums, self._address, self._types, blocks, left.shared, sides, offsets, follows)
+            product = MemoryProduct(self._types, tile.blocks_of_cluster, rows, columns, part)
+            sums = load(self._all_sums, nest.simplify(first_sum + number(tile.warp_rows * part.start // WARP)))
+            memory = self._address + number(part.start * tile.blocks_of_cluster)
+            return product.begin(tirx.address_of(sums), memory, left.shared, offsets, follows)
 
-        return [one(depth) for depth in range(0, tile.depth, self._types.depth)]
+        depths = range(0, tile.depth, self._types.depth)
+        return [one(depth, part) for depth in depths for part in tile.parts]
 
     def _finish(self) -> tirx.Stmt:
         address, blocks = load(self._allocated, number(0)), self._tile.blocks_of_cluster

@@ -168,6 +168,8 @@ class WarpgroupTile(WarpTile):
 
     multiplied: ClassVar[int] = 2
     instruction: ClassVar[MatrixInstruction] = WARPGROUP_INSTRUCTION
+    max_columns: ClassVar[int] = WARPGROUP_INSTRUCTION.columns
+    sums_of_registers: ClassVar[float] = 1 / 2  # the others are for copies and the epilogue
 
     def multiply_adds(self, gpu: Gpu) -> float:
         """Returns how many multiply-adds the tensor cores of one processor begin in a cycle, by the operands' size."""
@@ -344,6 +346,23 @@ class TensorMemoryTile(BulkTile):
         return gpu.tensor_memory_multiply_adds * 2 / self.element_bytes
 
     @property
+    def parts(self) -> tuple[range, ...]:
+        """Returns the columns that the block itself has fetched of each instruction's right operand."""
+        most, own = self.instruction.columns // self.blocks_of_cluster, self.fetched_columns
+        return tuple(range(first, min(first + most, own)) for first in range(0, own, most))
+
+    def memory_column(self, column: tirx.Expr) -> tirx.Expr:
+        """Returns the column of tensor memory in which a column of the tile is; 16 neighbours stay neighbours.
+
+        Those of an instruction are side by side: its part of what the first block has fetched, then of the second one.
+        """
+        most, of_block = number(len(self.parts[0])), number(self.fetched_columns)
+        block, own = tirx.floordiv(column, of_block), tirx.floormod(column, of_block)
+        first = tirx.floordiv(own, most) * most
+        of_part = tirx.min(most, of_block - first)
+        return first * number(self.blocks_of_cluster) + block * of_part + own - first
+
+    @property
     def memory_columns(self) -> int:
         """Returns the columns of tensor memory that a block allocates."""
         return 1 << (self.columns - 1).bit_length()
@@ -378,7 +397,15 @@ class _TensorMemorySingleTile(TensorMemoryTile):
 
 
 class PairTile(TensorMemoryTile):
-    """The same of a block of a pair (`pair_launch.py`): each fetches its rows, and half of the columns of both."""
+    """The same of a block of a pair (`pair_launch.py`): each fetches its rows, and half of the columns of both.
+
+    A tile of more columns than an instruction has is multiplied by two, the second of which has the rows that the first
+    one has read: no tile of as many rows needs fewer bytes of shared memory for a product. Portable code has registers
+    for no more columns.
+    """
+
+    max_columns: ClassVar[int] = 384
+    sums_of_registers: ClassVar[float] = 3 / 4
 
     @property
     def blocks_of_cluster(self) -> int:
@@ -449,7 +476,7 @@ def bulk_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[Bulk
 def tensor_memory_tiles(architecture: Architecture, element_bytes: int = 2) -> tuple[BulkTile, ...]:
     """Returns the tiles of bulk copies with sums in tensor memory, of blocks alone and of pairs of blocks."""
     kinds = (_TENSOR_MEMORY_TILES[element_bytes], _PAIR_TILES[element_bytes])
-    tiles = [tile for kind in kinds for tile in _tiles(kind, (8, 6, 4, 3), architecture)]
+    tiles = [tile for kind in kinds for tile in _tiles(kind, (8, 6, 5, 4, 3), architecture)]
     return tuple(tile for tile in tiles if tile.rows == TENSOR_MEMORY_INSTRUCTION.rows)
 
 
@@ -462,7 +489,7 @@ def _tiles(tile_of: type[_Tile], numbers_of_stages: Sequence[int], architecture:
     shapes = [
         (rows, columns, rows // groups // 4, stages)
         for groups, rows in ((1, 64), (2, 128), (2, 256))
-        for columns in range(64, WARPGROUP_INSTRUCTION.columns + 1, 32)
+        for columns in range(64, tile_of.max_columns + 1, 32)
         for stages in numbers_of_stages  # of equal ones, more
     ]
     tiles = (tile_of(rows, columns, depth, warp_rows, columns, stages) for rows, columns, warp_rows, stages in shapes)
@@ -470,7 +497,7 @@ def _tiles(tile_of: type[_Tile], numbers_of_stages: Sequence[int], architecture:
         tile
         for tile in tiles
         if tile.shared_bytes + tile.static_bytes <= architecture.shared_bytes_per_block
-        and tile.sums <= (architecture.registers_per_thread + 1) // 2  # the others are for copies and the epilogue
+        and tile.sums <= (architecture.registers_per_thread + 1) * tile.sums_of_registers
     )
 
 

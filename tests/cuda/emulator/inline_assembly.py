@@ -67,8 +67,8 @@ _INSTRUCTIONS = (
     ),
     (
         r"\{\.reg\.predp;setp\.ne\.b32p,%4,0;tcgen05\.mma\.cta_group::([12])\.kind::(f16|tf32|i8|f8f6f4)"
-        r"\[%0\],%1,%2,%3,p;\}",
-        r"emulator_tensor_multiply({0}, {1}, {2}, {3}, {4} != 0, emulator_tensor_\2, \1)",
+        r"(?:\.collector::a::(fill|use|lastuse))?\[%0\],%1,%2,%3,p;\}",
+        r"emulator_tensor_multiply({0}, {1}, {2}, {3}, {4} != 0, emulator_tensor_\2, emulator_rows_\3, \1)",
     ),
     (r"tcgen05\.wait::ld\.sync\.aligned;", "emulator_tensor_wait(__LINE__)"),
     (r"tcgen05\.fence::before_thread_sync;", "emulator_tensor_fence(true)"),

@@ -101,13 +101,14 @@ void emulator_warpgroup_wait(unsigned groups_in_flight);
 // Tensor memory and its products (tcgen05): all lanes of a warp allocate, free and load; one thread multiplies and commits. Addresses
 // and descriptors are those of the instructions. Registers that are loaded are NaN until the thread has waited for them.
 enum emulator_tensor_kind { emulator_tensor_f16, emulator_tensor_i8, emulator_tensor_f8f6f4, emulator_tensor_tf32 };
+enum emulator_rows { emulator_rows_, emulator_rows_fill, emulator_rows_use, emulator_rows_lastuse };  // .collector::a
 // `blocks` is of .cta_group: 2 where a pair of blocks shares an instruction. A commit arrives at the barrier of each block in `ranks`,
 // by bits, or at the address where `ranks` is 0.
 void emulator_tensor_allocate(unsigned address, unsigned columns, unsigned blocks, int line);
 void emulator_tensor_free(unsigned address, unsigned columns, unsigned blocks, int line);
 void emulator_tensor_relinquish(unsigned blocks, int line);
 void emulator_tensor_multiply(unsigned memory, emulator_bits left, emulator_bits right, unsigned instruction, bool accumulates,
-                              emulator_tensor_kind kind, unsigned blocks);
+                              emulator_tensor_kind kind, emulator_rows rows, unsigned blocks);
 void emulator_tensor_commit(unsigned barrier, unsigned ranks, unsigned blocks);
 void emulator_tensor_load(void *const *registers, unsigned count, unsigned address, bool by_rows, int line);
 void emulator_tensor_wait(int line);

@@ -1079,8 +1079,8 @@ void emulator_tensor_free(unsigned address, unsigned columns, unsigned blocks_of
 }
 void emulator_tensor_relinquish(unsigned blocks_of_group, int line) { relinquish_tensor_memory(blocks_of_group, line); }
 void emulator_tensor_multiply(unsigned memory, uint64_t left, uint64_t right, unsigned instruction, bool accumulates,
-                              emulator_tensor_kind kind, unsigned blocks_of_group) {
-  multiply_into_tensor_memory(memory, left, right, instruction, accumulates, kind, blocks_of_group);
+                              emulator_tensor_kind kind, emulator_rows rows, unsigned blocks_of_group) {
+  multiply_into_tensor_memory(memory, left, right, instruction, accumulates, kind, rows, blocks_of_group);
 }
 void emulator_tensor_commit(unsigned barrier, unsigned ranks, unsigned blocks_of_group) {
   commit_tensor_products(barrier, ranks, blocks_of_group);

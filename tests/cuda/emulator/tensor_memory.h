@@ -44,6 +44,12 @@ Allocation allocations[MAX_ALLOCATIONS];
 unsigned allocation_count;
 bool relinquished[MAX_CLUSTER];
 unsigned cta_group;  // of all tcgen05 instructions of the kernel: 1 or 2; 0 before the first one
+struct {
+  bool holds;
+  uint64_t matrix;  // that they are, and how they are read
+  unsigned instruction, thread;
+  emulator_tensor_kind kind;
+} kept_rows[MAX_CLUSTER];  // of the left operand, by .collector::a::fill
 TensorProduct *tensor_products;
 unsigned tensor_product_count, tensor_product_space;
 TensorCommit *tensor_commits;
@@ -56,6 +62,7 @@ void begin_tensor_memory() {  // a block
   for (unsigned i = 0; i < tensor_commit_count; ++i) free(tensor_commits[i].clock);
   allocation_count = tensor_product_count = tensor_commit_count = 0;
   for (bool &each : relinquished) each = false;
+  for (auto &each : kept_rows) each.holds = false;
   cta_group = 0;
   memset(loaded_count, 0, sizeof loaded_count);
 }
@@ -204,8 +211,18 @@ template <typename F> void gather_operands(const TensorProduct &product, uint16_
   }
 }
 
+// Only the next products of the thread can have the rows that one has kept; those read what it has read.
+void keep_rows(uint64_t left, unsigned instruction, emulator_tensor_kind kind, emulator_rows rows) {
+  auto &kept = kept_rows[own_rank];
+  instruction &= 31 << 24 | 1 << 15 | 7 << 7;
+  const bool is_same = kept.holds && kept.matrix == left && kept.instruction == instruction && kept.kind == kind && kept.thread == current;
+  if (!is_same && (rows == emulator_rows_use || rows == emulator_rows_lastuse))
+    emulator_fail("tcgen05.mma reuses rows that the one before has not kept");
+  kept = {rows == emulator_rows_fill || rows == emulator_rows_use, left, instruction, current, kind};
+}
+
 void multiply_into_tensor_memory(unsigned memory, uint64_t left, uint64_t right, unsigned instruction, bool accumulates,
-                                 emulator_tensor_kind kind, unsigned group) {
+                                 emulator_tensor_kind kind, emulator_rows rows, unsigned group) {
   begin_clocks();
   use_group(group);
   const unsigned columns = (instruction >> 17 & 63) * 8, sums = instruction >> 4 & 3, depth = kind == emulator_tensor_f16 ? 16 : kind == emulator_tensor_tf32 ? 8 : 32;
@@ -223,6 +240,7 @@ void multiply_into_tensor_memory(unsigned memory, uint64_t left, uint64_t right,
     emulator_fail("tcgen05.mma with a number of columns that it does not have");
   if (depth != 16 && transposes) emulator_fail("tcgen05.mma of other than 16 bits across the depth is not emulated");
   if (memory >> 16) emulator_fail("tcgen05.mma to other lanes than from 0 on");
+  keep_rows(left, instruction, kind, rows);
   for (unsigned i = 0; i < group; ++i) allocation_of(own_rank + i, memory, columns, "tcgen05.mma to columns");
   for (unsigned i = 0; i < group * columns; ++i) {
     const unsigned column = memory + i % columns;

@@ -56,6 +56,14 @@ extern "C" __global__ void __launch_bounds__(128) products(half* __restrict__ a,
         "{ .reg .pred p; setp.ne.b32 p, %4, 0; tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p; }"
         : : "r"(to), "l"(first + 2 * (i % 4)), "l"(second + 32 * (i % 4)), "r"(instruction),
             "r"(i > 0 || mistake == 11) : "memory");
+      if (i == 7 && mistake == 29) asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %4, 0; "
+        "tcgen05.mma.cta_group::1.kind::f16.collector::a::fill [%0], %1, %2, %3, p; }"
+        : : "r"(to), "l"(first), "l"(second), "r"(instruction), "r"(1) : "memory");
+      if (i == 7 && mistake >= 28 && mistake < 30) asm volatile(
+        "{ .reg .pred p; setp.ne.b32 p, %4, 0; "
+        "tcgen05.mma.cta_group::1.kind::f16.collector::a::lastuse [%0], %1, %2, %3, p; }"
+        : : "r"(to), "l"(first + 2), "l"(second), "r"(instruction), "r"(1) : "memory");
     }
     if (mistake != 12) asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];"
       : : "r"(at(barrier)) : "memory");
@@ -129,6 +137,8 @@ MISTAKES = {
     "memory that is not freed": (25, "gives back the tensor memory"),
     "freeing another number of columns": (26, "another number of columns"),
     "freeing it twice": (27, "of what is not allocated"),
+    "reusing rows that nothing has kept": (28, "reuses rows that the one before has not kept"),
+    "reusing other rows than were kept": (29, "reuses rows that the one before has not kept"),
 }
 
 

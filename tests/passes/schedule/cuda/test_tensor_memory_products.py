@@ -116,6 +116,13 @@ def test_models_choose_pairs_where_they_fetch_less(size: tuple[int, int, int], p
     assert tiling.cycles(B200) < part * choose_tiling(1, *size, B200, alone).cycles(B200)
 
 
+@pytest.mark.parametrize(
+    ("size", "columns"), [((2048, 3072, 768), 352), ((8192, 768, 3072), 384), ((2048, 2304, 768), 256)], ids=str
+)
+def test_models_choose_columns_that_fill_the_processors(size: tuple[int, int, int], columns: int) -> None:
+    assert choose_tiling(1, *size, B200, TILES).tile.columns == columns
+
+
 def test_pairs_multiply_all_types_that_single_blocks_do() -> None:
     assert PAIR_LAUNCHES.keys() == TENSOR_MEMORY_LAUNCHES.keys()
 
