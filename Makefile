@@ -9,7 +9,8 @@
 #   make fuzz       random graphs through the compiler, compared with float64 (MINUTES=n)
 #   make stress     the runtime's threads, under sanitizers and in all orders of steps (MINUTES=n)
 #   make test-gpu   the tests that need an NVIDIA GPU, on one; make test-all runs them too
-#   make gpu-report the predicted time of each launch of networks on GPUs, without one (NETWORKS='bert_base*16')
+#   make gpu-report code for GPUs, judged by its machine code without one: pages of results, the pretrained networks of
+#                   PRETRAINED=FOLDER in them; NETWORKS='bert_base*16' lists the kernels of some
 #   make bench      nnefc and its peers, timed in turns (BENCH='resnet50 --threads 1' to choose)
 #   make pages      the pages of results that are due, with the commands that renew them
 #   make lint       ruff and mypy; make style and make types for one of them
@@ -62,7 +63,7 @@ test-gpu: $(INSTALLED)-test
 	@$(PYTEST) tests/cuda/test_on_device.py
 
 gpu-report: $(INSTALLED)-test
-	@$(BIN)/python benchmarks/cuda/roofline.py $(NETWORKS)
+	@$(BIN)/python benchmarks/cuda/gpu_report.py $(NETWORKS) $(if $(PRETRAINED),--pretrained $(PRETRAINED))
 
 fuzz: $(INSTALLED)-test
 	@$(BIN)/python tests/fuzz/graphs --minutes $(MINUTES) --seed $$(date +%s)

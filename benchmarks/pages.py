@@ -75,16 +75,17 @@ class Excuse:
 
 
 _NETWORKS = ("models/networks.py", "NAMES")
+_GPU_REPORT = PageScript("cuda/gpu_report.py --pretrained FOLDER", 60, timed=False)
 PAGES: Mapping[str, PageScript] = {
     "ablation": PageScript("ablation.py", 40, ("ablation.py", "NETWORKS")),
     "accuracy": PageScript("accuracy.py", 10, ("accuracy.py", "FUNCTIONS"), timed=False),
     "attention_spellings": PageScript("attention_spellings.py", 8, ("models/attention_spellings.py", "SPELLINGS")),
     "checked": PageScript("checked.py", 15, _NETWORKS),
     "cpu": PageScript("run.py", 20, _NETWORKS),
-    "cuda_main_loops": PageScript("cuda/machine_code.py", 8, ("cuda/machine_code.py", "WHOLE"), timed=False),
+    "cuda_main_loops": _GPU_REPORT,
     "cuda_published": PageScript("cuda/published.py", 1, timed=False),
-    "cuda_roofline": PageScript("cuda/roofline.py", 15, ("cuda/roofline.py", "WHOLE"), timed=False),
-    "cuda": PageScript("cuda/without_gpu.py", 15, ("cuda/without_gpu.py", "WHOLE"), timed=False),
+    "cuda_roofline": _GPU_REPORT,
+    "cuda": _GPU_REPORT,
     "cuda_on_device": PageScript(
         "cuda/device_page.py RESULTS.json", 10, ("cuda/device_page.py", "NETWORKS"), timed=False
     ),

@@ -2,8 +2,8 @@
 
     python benchmarks/cuda/device_page.py RESULTS.json ...
 
-writes results/cuda_on_device.md, next to what `roofline.py` predicts for the same networks on an H100. Of a network in
-several files, the first has nnefc's time, and each the time of its peer.
+writes results/cuda_on_device.md, next to what `gpu_report.py` predicts for the same networks on an H100. Of a network
+in several files, the first has nnefc's time, and each the time of its peer.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def body(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def predictions(page: str) -> Mapping[str, float]:
-    """Milliseconds on an H100 by network and batch, as a page of `roofline.py` has them."""
+    """Milliseconds on an H100 by network and batch, as a page of `gpu_report.py` has them."""
     rows = ([cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith("| "))
     return {row[1]: float(row[5]) for row in rows if len(row) > 6 and row[2] == "h100"}
 

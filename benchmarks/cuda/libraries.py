@@ -163,7 +163,8 @@ def with_batch(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
     for value in graph.output:
         value.type.tensor_type.shape.dim[0].dim_value = batch
     del graph.value_info[:]
-    shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
+    constants = {value.name for value in graph.initializer}
+    shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape" and node.input[0] not in constants}
     for value in graph.initializer:
         if value.name in shapes:
             sizes = numpy_helper.to_array(value).copy()

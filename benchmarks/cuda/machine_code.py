@@ -1,127 +1,127 @@
-"""Counts the instructions of the main loops of tensor-core kernels, in the machine code for each architecture.
-
-    python benchmarks/cuda/machine_code.py [NETWORK[*BATCH][:int8] ...]
-
-Needs `cuobjdump` and `nvdisasm` of the CUDA toolkit, and no GPU. Without names it takes those in WHOLE and writes
-benchmarks/results/cuda_main_loops.md.
-"""
+"""Describes the main loops of tensor-core kernels in their machine code: what a warp issues, multiplies, accesses."""
 
 from __future__ import annotations
 
+import math
 import re
-import subprocess
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import click
-import onnx
+from execution_pipes import cycles_of, named, pipe_of
+from sass import Function, Instruction
+from shared_addresses import shared_wavefronts
 
-import nnefc
-from nnefc.targets.codegen.cuda.code import CudaCode
+from nnefc.targets.machine.gpu.description import SCHEDULERS, SHARED_BYTES_PER_CYCLE, WARP, Gpu
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "cuda")]
+__all__ = ["WARPGROUPS", "Loop", "loop_of"]
 
-from byte_networks import in_bytes  # noqa: E402
-from conditions import Conditions, page, write_page  # noqa: E402
-from libraries import repeating, with_batch  # noqa: E402
-from models.networks import write_twins  # noqa: E402
-
-WHOLE = ("resnet50", "resnet50*32", "mobilenet_v2*32", "bert_base*16")
-QUANTIZED = ("resnet50*32:int8",)
-ARCHITECTURES = (80, 89, 90, 100)
-TABLES = (80, 90)  # architectures with a line for each kernel
-TITLE = "Main loops of tensor cores"
-
-_ABOUT = [
-    "Of each kernel with tensor-core instructions, in `fp16`, or quantized where the name ends in `:int8`: the",
-    "instructions of the innermost loop around them, in the machine code (SASS); of the whole kernel where the depth",
-    "is one tile, and there is no loop. Loads and stores have their bytes, `LDSM` reads rows of 16. *Narrow* are",
-    "kernels with a load or store of two bytes or less in that loop, *copied* those whose tiles get to shared memory",
-    "by asynchronous copies, of 16 bytes (`LDGSTS.16`) or of boxes (`UTMALDG`), *warpgroups* those that multiply by",
-    "`wgmma` (`HGMMA`, `IGMMA`), or by `tcgen05.mma` with sums in tensor memory (`UTCHMMA`, `UTCIMMA`).",
-    "*Products* is the share of tensor-core instructions in the loops of the others. No GPU was used, and nothing was",
-    "timed.",
-]
-_HEAD = [
-    "| network*batch | architecture | kernels with tensor cores | copied | warpgroups | narrow | products |",
-    "|---|---|---:|---:|---:|---:|---:|",
-]
-_WARPGROUPS = ("HGMMA", "IGMMA", "QGMMA")
+WARPGROUPS = ("HGMMA", "IGMMA", "QGMMA")
 _DEPTHS = {"UTCHMMA": 16, "UTCIMMA": 32, "UTCQMMA": 32}  # of products with sums in tensor memory
-_TENSOR_CORES = ("HMMA", "IMMA", "QMMA", *_WARPGROUPS, *_DEPTHS)
-_ACCESS = re.compile(r"(LDGSTS|LDG|STG|LDSM|LDS|STS|LDL|STL)\b")
-_WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1}
-_INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
 
 
 @dataclass(frozen=True)
 class Loop:
-    """The innermost loop of a kernel that has tensor-core instructions.
+    """The main loop of a kernel that has tensor-core instructions.
 
     Attributes:
         counts: of its instructions, by their names; of loads and stores, by their name and bytes, as `LDG.16`.
+        is_loop: whether it is one over tiles of the depth. Where the depth is one tile, this is the whole kernel, or
+            its loop over tiles of the result, which stores them.
         is_copied: whether the kernel has asynchronous copies of 16 bytes, in the loop or before it.
         multiply_adds: of a warp, in one iteration.
         operand_bytes: a warp's part of what instructions of warpgroups, or with sums in tensor memory, read from shared
             memory in one iteration; of the latter with what copies write there.
+        fetched_bytes: that a warp's instructions, or its part of bulk copies, fetch in one iteration.
+        wavefronts: cycles of shared memory that a warp's own accesses take in one iteration, without conflicts.
+        conflicts: further cycles, of conflicts.
+        unknown: accesses whose addresses are not known; they add no conflicts.
     """
 
     kernel: str
     architecture: int
-    counts: Counter[str]
+    counts: Mapping[str, int]
+    is_loop: bool
     is_copied: bool
     multiply_adds: int
     operand_bytes: int
+    fetched_bytes: float = 0.0
+    wavefronts: float = 0.0
+    conflicts: float = 0.0
+    unknown: int = 0
 
     @property
     def products(self) -> int:
         """Returns how many tensor-core instructions the loop has."""
-        return sum(self.counts[name] for name in _TENSOR_CORES)
+        return self.slots("tensor")
 
     @property
     def has_warpgroups(self) -> bool:
         """Whether warpgroups multiply matrices in shared memory, or a thread with sums in tensor memory."""
-        return any(self.counts[name] for name in (*_WARPGROUPS, *_DEPTHS))
-
-    @property
-    def copied_bytes(self) -> float:
-        """Returns the bytes that a warp copies for each of its tensor-core instructions."""
-        return self.counts["LDGSTS.16"] * 16 * 32 / max(1, self.products)
+        return not self.counts.keys().isdisjoint((*WARPGROUPS, *_DEPTHS))
 
     @property
     def narrow(self) -> int:
         """Returns how many loads and stores move two bytes or one."""
-        return sum(n for name, n in self.counts.items() if re.fullmatch(r"(LDG|STG|LDS|STS)\.[12]", name))
+        return sum(n for name, n in self.counts.items() if re.fullmatch(r"(LDG|STG|LDS|STS|LDGSTS)\.[12]", name))
 
     @property
     def instructions(self) -> int:
         """Returns how many instructions the loop has."""
         return sum(self.counts.values())
 
+    def slots(self, pipe: str) -> int:
+        """Returns how many instructions of a pipe the loop has."""
+        return sum(n for name, n in self.counts.items() if pipe_of(name) == pipe)
 
-def loops_of(code: str) -> Iterator[Loop]:
-    """The loops that `cuobjdump -sass` shows."""
-    for part in re.split(r"^Fatbin elf code:", code, flags=re.MULTILINE)[1:]:
-        found = re.search(r"arch = sm_(\d+)", part)
-        assert found is not None
-        for function in part.split("Function : ")[1:]:
-            lines = [line for line in function.splitlines() if "@!PT" not in line]  # those are never executed
-            body = [(int(m[1], 16), m[2], m[3]) for line in lines if (m := _INSTRUCTION.match(line))]
-            if (loop := _main_loop(body)) is not None:
-                is_copied = any(_named(name) in ("LDGSTS.16", "UTMALDG") for _, name, _ in body)
-                products = [_product_of(body, at) for at in loop]
-                multiply_adds, operand_bytes = (sum(of) for of in zip(*products, strict=True))
-                counts = Counter(_named(body[at][1]) for at in loop)
-                yield Loop(function.split()[0], int(found[1]), counts, is_copied, multiply_adds, operand_bytes)
+    def cycles(self, gpu: Gpu, multiply_adds: float) -> dict[str, float]:
+        """Returns the cycles of an iteration in which a warp of each scheduler occupies each pipe.
+
+        Args:
+            gpu: the device.
+            multiply_adds: that tensor cores of a processor begin in a cycle.
+        """
+        shared = self.wavefronts + self.conflicts + self.operand_bytes / SHARED_BYTES_PER_CYCLE
+        return {
+            "tensor": self.multiply_adds * SCHEDULERS / multiply_adds,
+            **cycles_of(self.counts, gpu),
+            "shared": shared * SCHEDULERS,
+            "fetch": self.fetched_bytes * SCHEDULERS / gpu.fetch_bytes_per_cycle,
+        }
+
+
+def loop_of(function: Function, block: tuple[int, int, int]) -> Loop | None:
+    """Returns the main loop of a kernel, which is launched with blocks of these threads; None without tensor cores."""
+    body = function.body
+    found = _main_loop(body)
+    if found is None:
+        return None
+    as_tuples = [(each.address, each.name, each.operands) for each in body]
+    products = [_product_of(as_tuples, at) for at in found]
+    multiply_adds, operand_bytes = (sum(of) for of in zip(*products, strict=True))
+    counts = Counter(named(body[at].name) for at in found)
+    accesses = shared_wavefronts(body, found, block)
+    own = sum(n * int(name.partition(".")[2]) for name, n in counts.items() if re.match(r"LDG(STS)?\.", name)) * WARP
+    is_bulk = any(each.opcode == "UTMALDG" for each in body)
+    bulk = sum(_bulk_bytes(body[at], of[1], math.prod(block)) for at, of in zip(found, products, strict=True))
+    return Loop(
+        function.kernel,
+        function.architecture,
+        dict(counts),
+        len(found) < len(body) and not any(name.startswith(("STG", "UTMASTG")) for name in counts),
+        is_bulk or any(named(each.name) == "LDGSTS.16" for each in body),
+        multiply_adds,
+        operand_bytes,
+        own + (bulk if is_bulk else 0.0),
+        accesses.needed,
+        accesses.taken - accesses.needed,
+        accesses.unknown,
+    )
 
 
 _DEPTH_BYTES = 32  # of a row that an instruction of warpgroups, or with sums in tensor memory, multiplies
 _BLOCK_ROWS = 128  # of a product with sums in tensor memory
+_WARPGROUP = 128  # threads
 
 
 def _product_of(body: Sequence[tuple[int, str, str]], at: int) -> tuple[int, int]:
@@ -156,125 +156,38 @@ def _product_of(body: Sequence[tuple[int, str, str]], at: int) -> tuple[int, int
     return (16 * 8 * int(of_warp[1]) if of_warp is not None else 0), 0
 
 
-def _main_loop(body: Sequence[tuple[int, str, str]]) -> list[int] | None:
-    """The instructions of the smallest loop around the last tensor-core instruction; None if there is none.
+def _bulk_bytes(product: Instruction, operand_bytes: int, threads: int) -> float:
+    """Returns a warp's part of what bulk copies fetch for a product, each operand once.
 
-    Loops until all threads of a warp have had their turn at an instruction of one thread (`BRA.U.ANY`) do not count.
-
-    Args:
-        body: addresses, names and operands.
-
-    Returns:
-        Where they are in the body.
+    Those into tensor memory count operands twice, written and read. Warpgroups, all but the one that copies, multiply
+    rows of their own by the same columns.
     """
-    products = [address for address, name, _ in body if name.split(".")[0] in _TENSOR_CORES]
+    if (of_warpgroup := re.match(r"[HIQ]GMMA\.64x(\d+)x", product.name)) is None:
+        return operand_bytes / 2
+    warpgroups = max(1, threads // _WARPGROUP - 1)
+    return (64 + int(of_warpgroup[1]) / warpgroups) * _DEPTH_BYTES / 4
+
+
+def _main_loop(body: Sequence[Instruction]) -> list[int] | None:
+    """Returns where the main loop's instructions are in the body of a kernel; all where no loop multiplies.
+
+    It is the innermost loop around a tensor-core instruction, of several such loops the one with most of them. Loops
+    until all threads of a warp have had their turn at an instruction of one thread (`BRA.U.ANY`) do not count.
+    """
+    products = [each.address for each in body if pipe_of(each.name) == "tensor"]
     if not products:
         return None
     jumps = [
-        (int(target[1], 16), address)
-        for address, name, operands in body
-        if name.startswith("BRA") and not name.endswith(".ANY") and (target := re.search(r"0x([0-9a-f]+)", operands))
+        (each.target, each.address)
+        for each in body
+        if each.target is not None and each.target < each.address and not each.name.endswith(".ANY")
     ]
-    around = [(first, last) for first, last in jumps if first <= products[-1] <= last and first < last]
-    first, last = min(around, key=lambda ends: ends[1] - ends[0], default=(body[0][0], body[-1][0]))
-    return [at for at, (address, _, _) in enumerate(body) if first <= address <= last]
 
+    def inside(ends: tuple[int, int]) -> int:
+        return sum(ends[0] <= address <= ends[1] for address in products)
 
-def _named(name: str) -> str:
-    """The instruction without its options; of loads and stores, with their bytes."""
-    if not (match := _ACCESS.match(name)):
-        return name.split(".")[0]
-    if match[1] == "LDSM":
-        return "LDSM"  # rows of 16 bytes
-    return f"{match[1]}.{next((_WIDTHS[part] for part in name.split('.')[1:] if part in _WIDTHS), 4)}"
-
-
-def disassembled(code: CudaCode) -> str:
-    """Returns what `cuobjdump -sass` writes of a library's machine code."""
-    with tempfile.NamedTemporaryFile(suffix=".fatbin") as file:
-        file.write(code.image.image)
-        file.flush()
-        return subprocess.run(["cuobjdump", "-sass", file.name], capture_output=True, text=True, check=True).stdout
-
-
-@dataclass(frozen=True)
-class Case:
-    """A network of the benchmarks, as `resnet50*32:int8` names it."""
-
-    network: str
-    batch: int
-    is_quantized: bool
-
-    @classmethod
-    def of(cls, word: str) -> Case:
-        """Returns the case that a word names."""
-        name, _, form = word.partition(":")
-        if form not in ("", "int8"):
-            raise click.ClickException(f"{word}: {form} is not int8")
-        network, _, batch = name.partition("*")
-        return cls(network, int(batch or 1), form == "int8")
-
-    def __str__(self) -> str:
-        return f"{self.network}, batch {self.batch}{', int8' if self.is_quantized else ''}"
-
-
-def compiled(case: Case, precision: str, architectures: tuple[int, ...]) -> CudaCode:
-    """Returns the kernels of a network of the benchmarks, with random trained values."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{case.network}.onnx"
-        model = repeating(onnx.load(write_twins(ROOT / "build" / "models", case.network).onnx))
-        onnx.save(with_batch(in_bytes(model) if case.is_quantized else model, case.batch), path)
-        target = "cuda -arch=" + ",".join(f"sm_{number}" for number in architectures)
-        code = nnefc.compile(path, target, precision=precision).code
-    assert isinstance(code, CudaCode)
-    return code
-
-
-@click.command()
-@click.argument("networks", nargs=-1)
-@click.option("--precision", default="fp16")
-def main(networks: tuple[str, ...], precision: str) -> None:
-    """Count the instructions of NETWORKS."""
-    totals, tables = list(_HEAD), []
-    for word in networks or (*WHOLE, *QUANTIZED):
-        case = Case.of(word)
-        codes = [compiled(case, precision, (number,)) for number in ARCHITECTURES]
-        loops = [loop for code in codes for loop in loops_of(disassembled(code))]
-        totals += [total(word, number, loops) for number in ARCHITECTURES]
-        if not tables or case.network == WHOLE[0].partition("*")[0]:
-            tables += [line for number in TABLES for line in ("", *table(word, number, loops))]
-    conditions = Conditions.now()
-    lines = [*_ABOUT, "", *totals, *tables]
-    click.echo(page(TITLE, conditions, lines))
-    if not networks:
-        write_page("cuda_main_loops", TITLE, conditions, lines)
-
-
-def total(word: str, architecture: int, loops: Sequence[Loop]) -> str:
-    """A line for one network and batch on one architecture."""
-    own = [loop for loop in loops if loop.architecture == architecture]
-    others = [loop for loop in own if not loop.has_warpgroups]
-    share = sum(loop.products for loop in others) / max(1, sum(loop.instructions for loop in others))
-    numbers = (
-        len(own),
-        sum(loop.is_copied for loop in own),
-        len(own) - len(others),
-        sum(loop.narrow > 0 for loop in own),
-    )
-    return f"| {word} | sm_{architecture} | {' | '.join(map(str, numbers))} | {share:.0%} |"
-
-
-def table(word: str, architecture: int, loops: Sequence[Loop]) -> list[str]:
-    """A line for each kernel of a network on an architecture."""
-    head = "| kernel | products | multiply-adds of a warp | instructions | copied bytes a product | loads and stores |"
-    lines = [f"## {word}, sm_{architecture}", "", head, "|---|---:|---:|---:|---:|---|"]
-    for loop in sorted(loops, key=lambda loop: loop.kernel):
-        if loop.architecture == architecture:
-            accesses = ", ".join(f"{n} {name}" for name, n in sorted(loop.counts.items()) if _ACCESS.match(name))
-            numbers = loop.products, loop.multiply_adds, loop.instructions, round(loop.copied_bytes)
-            lines.append(f"| `{loop.kernel}` | {' | '.join(map(str, numbers))} | {accesses} |")
-    return lines
-
-
-if __name__ == "__main__":
-    main()
+    around = [[ends for ends in jumps if ends[0] <= address <= ends[1]] for address in products]
+    innermost = {min(loops, key=lambda ends: ends[1] - ends[0]) for loops in around if loops}
+    whole = (body[0].address, body[-1].address)
+    first, last = max(innermost, key=lambda ends: (inside(ends), ends[0] - ends[1]), default=whole)
+    return [at for at, each in enumerate(body) if first <= each.address <= last]

@@ -19,8 +19,8 @@ WIDTH, HEADS, LAYERS = 768, 12, 12
 STEPS, CELLS = 100, 256
 
 
-def bert_base() -> Built:
-    return _bert("bert_base", WIDTH, HEADS, LAYERS)
+def bert_base(tokens: int = 128) -> Built:
+    return _bert("bert_base", WIDTH, HEADS, LAYERS, tokens)
 
 
 def bert_small() -> Built:
@@ -28,8 +28,7 @@ def bert_small() -> Built:
     return _bert("bert_small", 256, 4, 4)
 
 
-def _bert(name: str, width: int, heads: int, layers: int) -> Built:
-    tokens = 128
+def _bert(name: str, width: int, heads: int, layers: int, tokens: int = 128) -> Built:
     graph = OnnxGraph(name, (1, tokens, width))
     x = "input"
     for layer in range(1, layers + 1):
