@@ -6,6 +6,7 @@ work. The passes are in `cuda_passes.py`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from nnefc.passes.plan.entry_operands import BYTE_POINTER
 from nnefc.passes.plan.program import Program, Step
 from nnefc.passes.schedule.cpu import CPU_RULES
 from nnefc.passes.schedule.cpu.specialize_row_count import with_sizes
-from nnefc.passes.schedule.cuda import CUDA_RULES
+from nnefc.passes.schedule.cuda import CUDA_RULES, has_own_instructions
 from nnefc.passes.schedule.gpu.single_row import RULES_OF_ONE_ROW, sizes_of_one_row
 from nnefc.passes.tir.common.name_symbolic_dims import named_sizes
 from nnefc.passes.tir.common.shapes import tensor_bytes
@@ -34,7 +35,14 @@ from nnefc.targets.codegen.cuda.code import CudaCode
 from nnefc.targets.codegen.cuda.compiler import compile_image, find_compiler
 from nnefc.targets.codegen.cuda.device_functions import DeviceCode
 from nnefc.targets.codegen.cuda.formulas import number_of
-from nnefc.targets.codegen.cuda.kernels import DeviceKernel, NotOnDevice, device_kernel, joined, with_version
+from nnefc.targets.codegen.cuda.kernels import (
+    DeviceKernel,
+    NotOnDevice,
+    device_kernel,
+    joined,
+    with_version,
+    without_versions,
+)
 from nnefc.targets.codegen.cuda.launches import Access, HostKernel, HostOperand, launches_source
 from nnefc.targets.codegen.cuda.sizes_in_memory import reads_counts, with_counts
 from nnefc.targets.machine.cuda.target import CudaTarget
@@ -78,7 +86,7 @@ class CudaBackend(Backend):
         serial = all(launch.threads == 1 for launch in code.function.launches)
         if serial and iterations_of(kernel.kernel.func.body) > self.target.gpu.serial_trip_count:
             raise NotOnDevice(f"{kernel.name} is much work for one thread")
-        code = self._with_one_row(context, code)
+        code = self._with_parts(made, self._with_one_row(context, code))
         workspace = code.workspace_bytes
         parameters = [BYTE_POINTER] * (len(made.scheduled.params) + bool(workspace))
         return LoweredKernel(made.scheduled, parameters, workspace, code=code)
@@ -106,6 +114,18 @@ class CudaBackend(Backend):
         single = context.version("of_one_row", with_sizes(kernel.kernel, ones), sizes)
         made, version = self._launched(single, version=True)
         return with_version(code, version, kernel.sizes, ones) if made.rule in RULES_OF_ONE_ROW else code
+
+    def _with_parts(self, made: KernelContext, code: DeviceKernel) -> DeviceKernel:
+        """Returns the code with that of its own for architectures with instructions which others do not have."""
+        kernel = made.use
+        for part in made.machine.parts:
+            if not has_own_instructions(kernel.kernel, made.rule, part):
+                continue
+            version = replace(made.version(f"of_sm_{part.oldest}", kernel.kernel, kernel.sizes), machine=part)
+            with contextlib.suppress(NotOnDevice):  # then those devices run what all others run
+                _, own = self._launched(version, version=True)
+                code = with_version(code, own, kernel.sizes, {}, part.architectures)
+        return code
 
     def _for_host(self, kernel: KernelUse, manager: PassManager) -> LoweredKernel:
         context = KernelContext(manager, kernel, self.target.host, CPU_RULES, kernel.sizes)
@@ -177,8 +197,10 @@ class CudaBackend(Backend):
 
     def device_code(self, lowered: Lowered) -> DeviceCode:
         """Returns the source of what the device runs."""
-        code = joined([k.code for k in lowered.kernels if isinstance(k.code, DeviceKernel)], self.target)
         positions = {kernel.name_hint: own for kernel, own in lowered.kept.arguments.items()}
+        kernels = [kernel.code for kernel in lowered.kernels if isinstance(kernel.code, DeviceKernel)]
+        # The host, which chooses versions, does not know sizes that stay on the device.
+        code = joined([without_versions(k) if positions.get(k.function.name) else k for k in kernels], self.target)
         return with_counts(code, positions, len(lowered.kept.slots))
 
 

@@ -146,7 +146,7 @@ def deep_matmuls(module: tvm.IRModule, context: GraphContext) -> tvm.IRModule:
     """Lays the operands of matrix products along the depth, where tensor cores read them so: bytes, and TF32."""
     target: CudaTarget = context.settings.target
     types = EIGHT_BITS if multiplies_bytes(module) else ()
-    has_single = target.precision == "tf32" and target.multiplies_boxes
+    has_single = target.precision == "tf32" and any(part.multiplies_boxes for part in (target, *target.parts))
     return pack_deep_matmul(module, LOAD_BYTES, (*types, *["float32"] * has_single))
 
 

@@ -103,6 +103,9 @@ int32_t *nnefc_cuda_failure(void);
 /* Memory of the session's in which a launch counts the blocks that have arrived. It is zeros before a launch and after it. */
 uint32_t *nnefc_cuda_arrivals(void);
 
+/* The compute capability of the session's GPU: 90 for 9.0. */
+int32_t nnefc_cuda_capability(void);
+
 /* Copies a count, an int64 that a kernel has written, to where other kernels read it. */
 int32_t nnefc_cuda_keep_count(int32_t number, const void *device);
 

@@ -1,5 +1,6 @@
 """Schedule rules for CUDA, in the order in which they are tried."""
 
+from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.cuda.tensor_core import TensorCoreRule
 from nnefc.passes.schedule.cuda.tensor_core_attention import TensorCoreAttentionRule
 from nnefc.passes.schedule.gpu.attention.attention import AttentionRule
@@ -16,8 +17,9 @@ from nnefc.passes.schedule.gpu.reductions.reduction import ReductionRule
 from nnefc.passes.schedule.gpu.reductions.row_reduction import RowReductionRule
 from nnefc.passes.schedule.gpu.vector_products.gated_product import GatedProductRule
 from nnefc.passes.schedule.gpu.vector_products.matvec import VectorProductRule
+from nnefc.targets.machine.cuda.target import CudaTarget
 
-__all__ = ["CUDA_RULES"]
+__all__ = ["CUDA_RULES", "has_own_instructions"]
 
 CUDA_RULES = (
     GatedProductRule(),
@@ -37,3 +39,15 @@ CUDA_RULES = (
     LoopsRule(),
     FallbackRule(),
 )
+
+
+_OF_PRODUCTS = frozenset(rule.__name__ for rule in (TensorCoreRule, ContractionRule))
+
+
+def has_own_instructions(kernel: KernelAnalysis, rule: str, target: CudaTarget) -> bool:
+    """Whether a kernel is scheduled with instructions that the target's architectures have, and others do not.
+
+    Args:
+        rule: the name of the rule that schedules it for others.
+    """
+    return rule in _OF_PRODUCTS and TensorCoreRule.has_own_instructions(kernel, target)

@@ -21,8 +21,8 @@ precision, those that bulk copies fetch and round.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -87,17 +87,40 @@ class TensorCoreRule:
     """A sum of products of floats of 16 or 8 bits or of bytes; or of single precision, if the target may round it."""
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
-        product = product_of(kernel, target)
-        if product is None or target.oldest < max(_HALF.oldest, _SINGLE.oldest, _BYTE.oldest):
-            return None
-        if not all(map(_is_worth, (product.rows.size, product.columns.size, product.depth.size))):
-            return None
-        match product.accumulator:
-            case "float32":
-                return _of_bytes(product, FLOAT8, target) or _of_floats(product, target)
-            case "int32":
-                return _of_bytes(product, BYTES, target)
+        plan = _plan_of(kernel, target)
+        return None if plan is None else tiled(plan.product, plan.tiling, plan.launch)
+
+    @staticmethod
+    def has_own_instructions(kernel: KernelAnalysis, target: CudaTarget) -> bool:
+        """Whether the rule takes instructions that only some architectures have: `wgmma` or `tcgen05.mma`."""
+        if not target.multiplies_boxes:
+            return False
+        plan = _plan_of(kernel, target)
+        return plan is not None and isinstance(plan.tiling.tile, WarpgroupTile)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a product is computed: in which tiles, and by which instructions."""
+
+    product: SumOfProducts
+    tiling: Tiling
+    launch: Callable[..., TensorLaunch]
+
+
+def _plan_of(kernel: KernelAnalysis, target: CudaTarget) -> _Plan | None:
+    """Returns the plan of the model for the target's device; None for kernels that tensor cores do not compute."""
+    product = product_of(kernel, target)
+    if product is None or target.oldest < max(_HALF.oldest, _SINGLE.oldest, _BYTE.oldest):
         return None
+    if not all(map(_is_worth, (product.rows.size, product.columns.size, product.depth.size))):
+        return None
+    match product.accumulator:
+        case "float32":
+            return _of_bytes(product, FLOAT8, target) or _of_floats(product, target)
+        case "int32":
+            return _of_bytes(product, BYTES, target)
+    return None
 
 
 def _is_worth(size: Size) -> bool:
@@ -105,7 +128,7 @@ def _is_worth(size: Size) -> bool:
     return size_hint(size) >= _MIN or (not is_known(size) and bounds(size)[1] >= _MIN)
 
 
-def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | None:
+def _of_floats(product: SumOfProducts, target: CudaTarget) -> _Plan | None:
     fp16_factors = _multiplied(product, FLOATS)
     types = {_type_of(half) for half in fp16_factors}
     if len(fp16_factors) == 2 and len(types) == 1:
@@ -114,23 +137,23 @@ def _of_floats(product: SumOfProducts, target: CudaTarget) -> s_tir.Schedule | N
         else:
             tiles = (*FLOAT16_TILES, *_unpacking_tiles(fp16_factors, target))
         element = types.pop()
-        return _scheduled(product, (*tiles, *_bulk_tiles(product, target, element)), element, target)
+        return _planned(product, (*tiles, *_bulk_tiles(product, target, element)), element, target)
     if target.precision == "tf32" and not fp16_factors:
-        return _scheduled(product, (*SINGLE_TILES, *_bulk_tiles(product, target, "float32")), "float32", target)
+        return _planned(product, (*SINGLE_TILES, *_bulk_tiles(product, target, "float32")), "float32", target)
     return None
 
 
-def _of_bytes(product: SumOfProducts, types: Collection[str], target: CudaTarget) -> s_tir.Schedule | None:
-    """Returns the schedule of a product of integers, or of floats, of 8 bits; None if it is of other types."""
+def _of_bytes(product: SumOfProducts, types: Collection[str], target: CudaTarget) -> _Plan | None:
+    """Returns the plan of a product of integers, or of floats, of 8 bits; None if it is of other types."""
     factors = _multiplied(product, types)
     if len(factors) < 2 or not _are_copied(factors, BYTE_TILES, (True,), target):
         return None
     tuned = replace(target, device=target.gpu.for_float8) if _type_of(factors[0]) in FLOAT8 else target
     tiles = (*copied_byte_tiles(target), *_bulk_tiles(product, target, "int8"))
-    return _scheduled(product, tiles, "int8", tuned)
+    return _planned(product, tiles, "int8", tuned)
 
 
-def _scheduled(product: SumOfProducts, tiles: Sequence[AnyTile], element: str, target: CudaTarget) -> s_tir.Schedule:
+def _planned(product: SumOfProducts, tiles: Sequence[AnyTile], element: str, target: CudaTarget) -> _Plan:
     """Returns the product by the best of some tiles, or by rectangles of pixels where these are faster.
 
     Args:
@@ -141,8 +164,8 @@ def _scheduled(product: SumOfProducts, tiles: Sequence[AnyTile], element: str, t
     if by_rectangles is not None and is_faster(by_rectangles[1], tiling, target.gpu):
         rectangles, of_pixels = by_rectangles
         launch = partial(_bulk_launches(of_pixels.tile)[element], rectangles=rectangles)
-        return tiled(rectangles.product, of_pixels, launch)
-    return tiled(product, tiling, _launches(tiling.tile)[element])
+        return _Plan(rectangles.product, of_pixels, launch)
+    return _Plan(product, tiling, _launches(tiling.tile)[element])
 
 
 def _by_rectangles(product: SumOfProducts, target: CudaTarget, element: str) -> tuple[Rectangles, Tiling] | None:

@@ -101,17 +101,19 @@ class Launch:
 
 @dataclass(frozen=True)
 class Version:
-    """A function that is called in place of another one of some sizes.
+    """A function that is called in place of another one, of some sizes or on some devices.
 
     Attributes:
         name: of the function.
         values: these sizes, as the other one's formulas call them; the function is given the rest.
         has_workspace: whether it needs some.
+        architectures: those of the devices; empty for all.
     """
 
     name: str
     values: tuple[tuple[str, int], ...]
     has_workspace: bool
+    architectures: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class DeviceFunction:
         parameters: the function's buffers, then those of its workspace.
         sizes: what formulas call the sizes that are its last arguments.
         named: what they call other sizes, and what these are; each may depend on those before it.
-        version: what is called instead for some sizes, if the host knows them.
+        versions: what is called instead, the first one whose condition holds; the host must know all sizes.
         in_memory: sizes that its kernels read from memory, see `sizes_in_memory.py`; its arguments are their maximum.
     """
 
@@ -131,7 +133,7 @@ class DeviceFunction:
     launches: tuple[Launch, ...]
     sizes: tuple[str, ...] = ()
     named: tuple[tuple[str, Number], ...] = ()
-    version: Version | None = None
+    versions: tuple[Version, ...] = ()
     in_memory: tuple[str, ...] = ()
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,15 +48,14 @@ from nnefc.targets.codegen.cuda.device_functions import (
     Scalar,
     Version,
 )
+from nnefc.targets.codegen.cuda.device_source import is_one_of, source_of
 from nnefc.targets.codegen.cuda.float8_conversions import convert_float8
 from nnefc.targets.codegen.cuda.formulas import C_REALS, Formula, Number, number_of
 from nnefc.targets.codegen.cuda.gpu_operators import register_gpu_operators
 from nnefc.targets.codegen.cuda.infinite_constants import convert_infinite_constants
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
-from nnefc.targets.codegen.cuda.prelude import PRELUDE, replace_prelude
 from nnefc.targets.codegen.cuda.truncating_division import use_truncating_division
 from nnefc.targets.description.c_strings import c_string
-from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES
 from nnefc.targets.machine.cuda.target import CudaTarget
 from nnefc.targets.machine.gpu.description import LARGEST_BLOCK, LARGEST_GRID
 
@@ -67,6 +65,7 @@ __all__ = [
     "device_kernel",
     "joined",
     "with_version",
+    "without_versions",
 ]
 
 
@@ -76,37 +75,70 @@ class DeviceKernel:
 
     Attributes:
         workspace_bytes: what the buffers of its workspace need together.
-        version: the kernel that is called instead for some sizes.
+        versions: the kernels that are called instead, as the function's versions say.
     """
 
     function: DeviceFunction
     module: tvm.IRModule
     workspace_bytes: Dimension
-    version: DeviceKernel | None = None
+    versions: tuple[DeviceKernel, ...] = ()
+
+    @property
+    def architectures_of_versions(self) -> tuple[int, ...]:
+        """Returns the architectures whose devices never run the kernel itself, but one of its versions."""
+        return tuple(number for each in self.function.versions if not each.values for number in each.architectures)
 
 
 def with_version(
-    general: DeviceKernel, version: DeviceKernel, sizes: Sequence[tirx.Var], values: Mapping[tirx.Var, int]
+    general: DeviceKernel,
+    version: DeviceKernel,
+    sizes: Sequence[tirx.Var],
+    values: Mapping[tirx.Var, int],
+    architectures: Sequence[int] = (),
 ) -> DeviceKernel:
-    """Returns a kernel that does as `version` where it is called with these values of some of its sizes."""
+    """Returns a kernel that does as `version` where it is called with these values of some of its sizes.
+
+    Args:
+        sizes: all of the general kernel.
+        architectures: those of the devices on which it does so; empty for all.
+    """
     named = dict(zip(sizes, general.function.sizes, strict=True))
     chosen = tuple((named[size], value) for size, value in values.items())
     has_workspace = any(parameter.offset is not None for parameter in version.function.parameters)
-    function = replace(general.function, version=Version(version.function.name, chosen, has_workspace))
+    added = Version(version.function.name, chosen, has_workspace, tuple(architectures))
+    function = replace(general.function, versions=(*general.function.versions, added))
     workspace_bytes = greatest(general.workspace_bytes, version.workspace_bytes)
-    return DeviceKernel(function, general.module, workspace_bytes, version)
+    return DeviceKernel(function, general.module, workspace_bytes, (*general.versions, version))
+
+
+def without_versions(kernel: DeviceKernel) -> DeviceKernel:
+    """Returns the kernel that computes all sizes on all devices itself."""
+    return replace(kernel, function=replace(kernel.function, versions=()), versions=())
 
 
 def joined(kernels: Sequence[DeviceKernel], target: CudaTarget) -> DeviceCode:
-    """Returns the source of several functions, in their order, each behind the one that is called in its position."""
+    """Returns the source of several functions, in their order, each behind those that are called in its position."""
     module, functions, messages = tvm.IRModule({}), [], dict[str, int]()
-    for kernel in (each for one in kernels for each in (one.version, one) if each is not None):
+    for kernel in (each for one in kernels for each in (*one.versions, one)):
         with_reports, reporting = _with_reports(kernel.module, messages)
         module.update(with_reports)
         launches = (replace(launch, reports=launch.kernel in reporting) for launch in kernel.function.launches)
         functions.append(replace(kernel.function, launches=tuple(launches)))
     written = tuple(c_string(message.encode()) for message in messages)
-    return DeviceCode(_source(module, target), tuple(functions), written)
+    return DeviceCode(source_of(module, target, _conditions(kernels)), tuple(functions), written)
+
+
+def _conditions(kernels: Sequence[DeviceKernel]) -> dict[str, str]:
+    """Returns the conditions of C's preprocessor for kernels that devices of some architectures alone run."""
+    found: dict[str, str] = {}
+    for kernel in kernels:
+        for version, made in zip(kernel.function.versions, kernel.versions, strict=True):
+            if version.architectures:
+                found |= {launch.kernel: is_one_of(version.architectures) for launch in made.function.launches}
+        if kernel.architectures_of_versions:
+            condition = f"!({is_one_of(kernel.architectures_of_versions)})"
+            found |= {launch.kernel: condition for launch in kernel.function.launches}
+    return found
 
 
 _ALIGNMENT = 256  # bytes, of what a kernel has for itself
@@ -431,63 +463,6 @@ def _check(launch: Launch, target: CudaTarget) -> None:
         raise NotOnDevice(f"{launch.kernel} has {launch.grid} blocks of {launch.block} threads")
     if launch.shared_bytes > target.max_shared_bytes:
         raise NotOnDevice(f"{launch.kernel} asks for {launch.shared_bytes} bytes of shared memory")
-
-
-_CALLBACK = "tvm_callback_cuda_compile"
-_GENERATING = threading.Lock()  # the callback is one for the process
-
-
-def _source(modules: tvm.IRModule, target: CudaTarget) -> str:
-    """Returns the device's functions as CUDA source."""
-    if not modules.functions:
-        return PRELUDE
-    with _GENERATING:
-        compiler = tvm.get_global_func(_CALLBACK, allow_missing=True)
-        tvm.register_global_func(_CALLBACK, lambda _source, _target: b"", override=True)
-        try:
-            text = str(tvm.get_global_func("target.build.cuda")(modules, target.to_tvm()).inspect_source())
-        finally:
-            if compiler is not None:
-                tvm.register_global_func(_CALLBACK, compiler, override=True)
-    return _with_clusters(_with_aligned_tiles(_with_tensor_map_type(replace_prelude(text))))
-
-
-_TENSOR_MAP = "struct alignas(64) CUtensorMap { uint64_t opaque[16]; };  // as cuda.h has it\n"
-
-
-def _with_tensor_map_type(source: str) -> str:
-    """Declares the type of tensor maps where kernels have such parameters; NVRTC has no header of the driver's."""
-    return source.replace(PRELUDE, PRELUDE + _TENSOR_MAP, 1) if "CUtensorMap" in source else source
-
-
-_SHARED, _ALIGNED_SHARED = "extern __shared__ __align__(64)", "extern __shared__ __align__(1024)"
-
-
-def _with_aligned_tiles(source: str) -> str:
-    """Aligns shared memory where matrix descriptors name tiles in it: the widest swizzle repeats after 1,024 bytes.
-
-    Raises:
-        RuntimeError: TVM declares dynamic shared memory in another way than TVM 0.27.
-    """
-    if not any(macro in source for macro in SPECIFIC_FEATURES.values()):
-        return source
-    if _SHARED not in source:
-        raise RuntimeError(f"TVM's CUDA source has products of warpgroups, and no {_SHARED!r}")
-    return source.replace(_SHARED, _ALIGNED_SHARED)
-
-
-_KERNEL = re.compile(r'extern "C" __global__ void (?=__launch_bounds__\([\d, ]+\) (\w+)\()')
-_MEETS_IN_PAIR = "nnefc_meet_in_pair("
-
-
-def _with_clusters(source: str) -> str:
-    """Launches kernels in clusters of two blocks where these meet (`pair_launch.py`)."""
-    if _MEETS_IN_PAIR not in source:
-        return source  # kernels of one thread have no launch bounds either
-    starts = [*_KERNEL.finditer(source)]
-    ends = [*(start.start() for start in starts[1:]), len(source)]
-    pairs = {start[1] for start, end in zip(starts, ends, strict=True) if _MEETS_IN_PAIR in source[start.end() : end]}
-    return _KERNEL.sub(lambda it: it[0] + ("__cluster_dims__(2, 1, 1) " if it[1] in pairs else ""), source)
 
 
 _EXTERN = tvm.ir.Op.get("tirx.call_extern")

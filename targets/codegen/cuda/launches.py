@@ -167,13 +167,12 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
             own[names[-1]] = parameter.offset
     maps: list[EncodedMap] = []
     calls = [_call(function, launch, number[launch.kernel], names, maps) for launch in function.launches]
-    version = function.version
     more = [f"{part}_{size}" for size in function.in_memory for part in ("number", "factor", "added")]
-    has_workspace = bool(own) or (version is not None and version.has_workspace)
+    has_workspace = bool(own) or any(version.has_workspace for version in function.versions)
     return _function(
         f"nnefc_kernel_{function.name}",
         [*given, *(["workspace"] if has_workspace else [])],
-        ([_version(version, given, function.sizes)] if version is not None and not more else [])
+        [_version(version, given, function.sizes) for version in function.versions]
         + [f"const int64_t {name} = {value};" for name, value in function.named]
         + [f"uint8_t *{name} = workspace + {_constant(offset)};" for name, offset in own.items()]
         + [
@@ -192,7 +191,11 @@ def _launcher(function: DeviceFunction, number: Mapping[str, int]) -> str:
 
 def _version(version: Version, given: Sequence[str], sizes: Sequence[str]) -> str:
     values = dict(version.values)
-    condition = " && ".join(f"{size} == {value}" for size, value in values.items())
+    conditions = [f"{size} == {value}" for size, value in values.items()]
+    if version.architectures:
+        devices = " || ".join(f"nnefc_cuda_capability() == {number}" for number in version.architectures)
+        conditions.append(devices if len(version.architectures) == 1 else f"({devices})")
+    condition = " && ".join(conditions)
     arguments = [*given, *["workspace"] * version.has_workspace, *(size for size in sizes if size not in values)]
     return f"if ({condition}) return nnefc_kernel_{version.name}({', '.join(arguments)});"
 

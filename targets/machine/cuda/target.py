@@ -97,7 +97,7 @@ class CudaTarget:
 
     @property
     def has_warpgroup_products(self) -> bool:
-        """Whether all architectures multiply by warpgroups: they have one source, grid and size of shared memory."""
+        """Whether all architectures multiply by warpgroups."""
         return all(CAPABILITIES[number].has_warpgroup_products for number in self.architectures)
 
     @property
@@ -114,6 +114,23 @@ class CudaTarget:
     def multiplies_boxes(self) -> bool:
         """Whether tensor cores of all architectures multiply what bulk copies fetch to shared memory."""
         return self.has_warpgroup_products or self.has_tensor_memory
+
+    @property
+    def parts(self) -> tuple[CudaTarget, ...]:
+        """The architectures that multiply by instructions which not all of the target's have, those with the same ones
+        as a target. It is empty where all have them."""
+        if self.multiplies_boxes:
+            return ()
+        capabilities = [CAPABILITIES[number] for number in self.architectures]
+        groups = (
+            [each.number for each in capabilities if each.has_warpgroup_products],
+            [each.number for each in capabilities if each.has_tensor_memory],
+        )
+        return tuple(self._part(group) for group in groups if group)
+
+    def _part(self, architectures: Sequence[int]) -> CudaTarget:
+        is_own = self.device is not None and capability_of(self.device).number in architectures
+        return replace(self, architectures=tuple(architectures), device=self.device if is_own else None)
 
     @property
     def longest_attention(self) -> int:

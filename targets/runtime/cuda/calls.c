@@ -163,6 +163,11 @@ uint32_t *nnefc_cuda_arrivals(void) {
     return engine != NULL ? (uint32_t *)(uintptr_t)engine->arrivals : NULL;
 }
 
+int32_t nnefc_cuda_capability(void) {
+    const nnefc_engine *engine = current();
+    return engine != NULL ? engine->device->capability : 0;
+}
+
 /* Where a run keeps its counts. */
 static CUdeviceptr counts_of(const nnefc_engine *engine) {
     return engine->arrivals + nnefc_cuda_this_module.counts_offset;

@@ -65,13 +65,15 @@ static bool is_served(uint32_t capability) {
     return false;
 }
 
-static nnefc_status check_capability(CUdevice device, char *error) {
+/* The compute capability of a GPU that can run the network: 90 for 9.0. */
+static nnefc_status find_capability(CUdevice device, int32_t *capability, char *error) {
     int major = 0, minor = 0;
     int result = nnefc_cuda.device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
     if (result == CUDA_SUCCESS)
         result = nnefc_cuda.device_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
     if (result != CUDA_SUCCESS) return nnefc_cuda_check(result, "asking for the GPU's compute capability", error);
-    if (is_served((uint32_t)(10 * major + minor))) return NNEFC_OK;
+    *capability = 10 * major + minor;
+    if (is_served((uint32_t)*capability)) return NNEFC_OK;
     char name[128] = "", compiled[128];
     nnefc_status status =
         nnefc_cuda_check(nnefc_cuda.device_name(name, sizeof name, device), "asking for the GPU's name", error);
@@ -81,8 +83,8 @@ static nnefc_status check_capability(CUdevice device, char *error) {
                       "for -arch=sm_%d%d", compiled, name, major, minor, major, minor);
 }
 
-/* The driver's handle of a GPU that can run the network. */
-static nnefc_status find(int64_t number, CUdevice *device, char *error) {
+/* The driver's handle of a GPU that can run the network, and its compute capability. */
+static nnefc_status find(int64_t number, CUdevice *device, int32_t *capability, char *error) {
     nnefc_status status = nnefc_cuda_driver_open(error);
     atomic_store(&is_used, status == NNEFC_OK);
     if (status != NNEFC_OK) return status;
@@ -95,7 +97,7 @@ static nnefc_status find(int64_t number, CUdevice *device, char *error) {
         return nnefc_fail(NNEFC_NO_DEVICE, error, "device is %lld, but there are %d GPUs, numbered from 0", (long long)number,
                           count);
     status = nnefc_cuda_check(nnefc_cuda.device_get(device, (int)number), "opening the GPU", error);
-    return status == NNEFC_OK ? check_capability(*device, error) : status;
+    return status == NNEFC_OK ? find_capability(*device, capability, error) : status;
 }
 
 /* Why the driver does not take the code: it may be older than the compiler that made it. */
@@ -172,10 +174,12 @@ static nnefc_status fill(nnefc_cuda_device *device, const nnefc_options *options
     return nnefc_cuda_also(status, left, "leaving the GPU's context", error);
 }
 
-static nnefc_status make(CUdevice number, const nnefc_options *options, nnefc_cuda_device **device, char *error) {
+static nnefc_status make(CUdevice number, int32_t capability, const nnefc_options *options, nnefc_cuda_device **device,
+                         char *error) {
     nnefc_cuda_device *made = calloc(1, sizeof *made + module->kernel_count * sizeof *made->functions);
     if (made == NULL) return nnefc_fail(NNEFC_OUT_OF_MEMORY, error, "no memory for a GPU's functions");
     made->device = number;
+    made->capability = capability;
     int pools = 0, result = nnefc_cuda.device_attribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, number);
     nnefc_status status = nnefc_cuda_check(result, "asking for the GPU's memory pools", error);
     made->has_pools = pools != 0;
@@ -194,11 +198,12 @@ static nnefc_status make(CUdevice number, const nnefc_options *options, nnefc_cu
     return status;
 }
 
-static nnefc_status share(CUdevice number, const nnefc_options *options, nnefc_cuda_device **device, char *error) {
+static nnefc_status share(CUdevice number, int32_t capability, const nnefc_options *options, nnefc_cuda_device **device,
+                          char *error) {
     for (*device = devices; *device != NULL; *device = (*device)->next)
         if ((*device)->device == number) break;
     if (*device == NULL) {
-        nnefc_status status = make(number, options, device, error);
+        nnefc_status status = make(number, capability, options, device, error);
         if (status != NNEFC_OK) return status;
         (*device)->next = devices;
         devices = *device;
@@ -211,9 +216,10 @@ nnefc_status nnefc_cuda_device_acquire(const nnefc_options *options, nnefc_cuda_
     nnefc_status status = nnefc_cuda_check_process(error);
     if (status != NNEFC_OK) return status; /* before the lock, which another thread may have held at the fork */
     CUdevice found = 0;
+    int32_t capability = 0;
     pthread_mutex_lock(&mutex);
-    status = find(options->device, &found, error);
-    if (status == NNEFC_OK) status = share(found, options, device, error);
+    status = find(options->device, &found, &capability, error);
+    if (status == NNEFC_OK) status = share(found, capability, options, device, error);
     pthread_mutex_unlock(&mutex);
     return status;
 }

@@ -9,6 +9,7 @@
 typedef struct nnefc_cuda_device {
     struct nnefc_cuda_device *next;
     CUdevice device;
+    int32_t capability; /* 90 for 9.0 */
     uint64_t sessions;
     bool has_pools; /* whether memory can be allocated and freed in the order of a stream */
     CUcontext context;

@@ -320,18 +320,20 @@ def _label(number: int) -> bytes:
     return f"argument {number}".encode()
 
 
-def emulate(source: str, folder: Path, *, checks: bool = True) -> EmulatedKernels:
+def emulate(source: str, folder: Path, *, checks: bool = True, capability: int = 0) -> EmulatedKernels:
     """Compile CUDA source for the CPU into `folder`.
 
     Args:
         source: CUDA C++ with kernels declared `extern "C" __global__ void NAME(...)`.
         folder: where to put the shared object.
         checks: whether accesses to memory are checked; ten times slower.
+        capability: the compute capability of the device that is played, as 80; of 90 and 100 with their own
+            instructions. 0 is for 100 where the source has such, else for 90.
 
     Raises:
         EmulationError: the source uses something that the emulator does not know; with the compiler's messages.
     """
-    names, text = _prepare(source)
+    names, text = _prepare(source, capability)
     digest = hashlib.sha256(f"{checks}{_own_text()}{text}".encode()).hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"emulated_{digest}.so"
@@ -380,14 +382,17 @@ _BOUND = re.compile(r"__launch_bounds__\s*\(\s*(\d+)")
 _CLUSTER = re.compile(r"__cluster_dims__\s*\(\s*(\d+)\s*,\s*1\s*,\s*1\s*\)")
 
 
-def _prepare(source: str) -> tuple[tuple[str, ...], str]:
+def _prepare(source: str, capability: int) -> tuple[tuple[str, ...], str]:
     """The kernels' names; the source as C++, shared arrays in sections, assembly as calls, an entry for each."""
     source = without_assembly(source)
     definitions = [match for match in _KERNEL.finditer(source) if match[4] == "{"]
     if not definitions:
         raise EmulationError("the source defines no kernel")
-    device = "#define EMULATOR_TENSOR_MEMORY\n" if "SM100_ALL" in source else ""
-    parts = [f'{device}#include "emulator.h"\n#line 1 "kernels.cu"\n', source[: definitions[0].start()]]
+    capability = capability or (100 if "SM100_ALL" in source else 90)
+    parts = [
+        f'#define EMULATOR_CAPABILITY {capability}\n#include "emulator.h"\n#line 1 "kernels.cu"\n',
+        source[: definitions[0].start()],
+    ]
     entries = []
     for definition, following in zip(definitions, [*definitions[1:], None], strict=True):
         name = definition[2]
@@ -408,7 +413,7 @@ def _prepare(source: str) -> tuple[tuple[str, ...], str]:
 
 def _entry(name: str, bound: int, has_shared: bool, cooperative: bool, alignment: int, cluster: int) -> str:
     begin, end = (f"__start_shared_{name}", f"__stop_shared_{name}") if has_shared else ("nullptr", "nullptr")
-    symbols = f'extern "C" __attribute__((visibility("hidden"))) char {begin}[], {end}[];' if has_shared else ""
+    symbols = f'extern "C" __attribute__((weak, visibility("hidden"))) char {begin}[], {end}[];' if has_shared else ""
     parameters = f"emulator_parameters<decltype(&{name})> emulated_{name}_parameters"
     record = f'"{name}", call, {bound}u, {begin}, {end}, {"true" if cooperative else "false"}, {alignment}u, {cluster}u'
     return f"""

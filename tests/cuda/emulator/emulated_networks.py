@@ -45,13 +45,18 @@ TOLERANCE = 1e-5  # of an output's largest value
 
 @contextmanager
 def on_cuda(
-    *, checks: bool = False, precision: str = "fp32", architectures: tuple[int, ...] = DEFAULT_GPUS
+    *,
+    checks: bool = False,
+    precision: str = "fp32",
+    architectures: tuple[int, ...] = DEFAULT_GPUS,
+    capability: int = 0,
 ) -> Iterator[list[Artifact]]:
     """Compile for GPUs instead of CPUs, and load on the fake driver.
 
     Args:
         checks: whether accesses to device memory are checked; ten times slower.
         precision, architectures: see `CudaTarget`.
+        capability: that of the device; 0 is for the newest of the architectures, at least 90.
 
     Yields:
         What was compiled meanwhile, in order.
@@ -70,10 +75,10 @@ def on_cuda(
         return made[-1]
 
     def load_emulated(artifact: Artifact, *, threads: int | None = None) -> Model:
-        return _load(artifact, threads, checks)
+        return _load(artifact, threads, checks, capability)
 
     fake = FakeDriver.install()
-    fake.machine(capability=divmod(max(90, *architectures), 10))
+    fake.machine(capability=divmod(capability or max(90, *architectures), 10))
     fake.clear()
     with (
         mock.patch.object(compiler, "backend_of", backend),
@@ -97,14 +102,14 @@ def without_machine_code() -> Iterator[None]:
         yield
 
 
-def _load(artifact: Artifact, threads: int | None, checks: bool) -> Model:
+def _load(artifact: Artifact, threads: int | None, checks: bool, capability: int) -> Model:
     with tempfile.TemporaryDirectory(prefix="nnefc-") as folder:
         path = Path(folder) / f"network{artifact.target.format.suffix}"
         artifact.export(path)
         assert isinstance(artifact.code, CudaCode)
         if not artifact.code.kernels.launches:
             return load(path, threads=threads)
-        kernels = emulate(artifact.code.kernels.source, Path(folder), checks=checks)
+        kernels = emulate(artifact.code.kernels.source, Path(folder), checks=checks, capability=capability)
         with FakeDriver.install().kernels(kernels.path):
             return load(path, threads=threads)
 

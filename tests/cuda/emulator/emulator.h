@@ -20,11 +20,10 @@ typedef __UINT32_TYPE__ uint32_t;
 typedef __UINT64_TYPE__ uint64_t;
 #define memcpy __builtin_memcpy
 
-#ifdef EMULATOR_TENSOR_MEMORY
-#define __CUDA_ARCH__ 1000
+#define __CUDA_ARCH__ (10 * EMULATOR_CAPABILITY)
+#if EMULATOR_CAPABILITY == 100
 #define __CUDA_ARCH_FEAT_SM100_ALL
-#else
-#define __CUDA_ARCH__ 900
+#elif EMULATOR_CAPABILITY == 90
 #define __CUDA_ARCH_FEAT_SM90_ALL
 #endif
 #define __CUDACC_VER_MAJOR__ 13
