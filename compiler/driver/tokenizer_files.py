@@ -10,13 +10,28 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnefc.driver.model_format import GGUF, HUGGING_FACE, format_of
 from nnefc.ir.network import Network
 from nnefc.support.diagnostics import CompileError
 
 if TYPE_CHECKING:
     from nnefc.tokenizer.vocabulary import Vocabulary
 
-__all__ = ["with_tokenizer"]
+__all__ = ["may_have_tokenizer", "with_tokenizer"]
+
+
+def may_have_tokenizer(model: Path) -> bool:
+    """Return whether a model's own files can have a tokenizer: those of Hugging Face folders, and any GGUF file.
+
+    Raises:
+        CompileError: there is no such file, or it is not a model.
+    """
+    found = format_of(model)
+    if found is not HUGGING_FACE:
+        return found is GGUF
+    from nnefc.tokenizer.huggingface_files import has_tokenizer
+
+    return has_tokenizer(model)
 
 
 def with_tokenizer(network: Network, file: str | os.PathLike[str] | None) -> Network:

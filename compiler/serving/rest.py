@@ -35,6 +35,7 @@ from nnefc.serving.run_requests import (
 )
 from nnefc.serving.served import Served
 from nnefc.serving.settings import Listening
+from nnefc.serving.shared_memory import REGION
 from nnefc.serving.text.answers import failure
 from nnefc.serving.text.models import TextModels
 from nnefc.serving.text.openai import PATHS, add_routes
@@ -273,6 +274,8 @@ class _Handlers:
         parts = None
         try:
             head, raw = divided(body, request.header_length)
+            if regions.allowed and REGION.encode() in bytes(head):
+                return None, None
             given = json_object(head)
             if regions.allowed and shared_bytes(given):
                 return None, None

@@ -15,6 +15,17 @@ from nnefc.cli.commands import chat as chat_command
 from nnefc.cli.commands.chat import chat
 
 
+@pytest.mark.parametrize("name", ["net.onnx", "folder"])
+def test_models_without_tokenizers_are_not_compiled(name: str, tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x0a")
+    (tmp_path / "folder").mkdir()
+    for file in ("config.json", "model.safetensors"):
+        (tmp_path / "folder" / file).touch()
+    found = CliRunner().invoke(chat, [str(tmp_path / name)])
+    assert isinstance(found.exception, nnefc.CompileError)
+    assert found.exception.message == f"{tmp_path / name} has no tokenizer"
+
+
 def test_messages_that_cannot_be_answered_do_not_end_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

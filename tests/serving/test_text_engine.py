@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from nnefc.loader import RunError
+from nnefc.loader.sampling import Sampler
 from nnefc.serving.text.engine import Engine, Job, _Sequence
+from nnefc.serving.text.logprobs import TokenWatch
 
 
 class Windowed:
@@ -38,8 +40,8 @@ class Windowed:
     def reset(self) -> None:
         self.counts[:] = 0
 
-    def text_stream(self) -> None:
-        return None
+    def text_stream(self) -> Any:
+        return SimpleNamespace(end=lambda: "")
 
 
 def engine_of(held: Sequence[Sequence[int]], copies: bool = False, busy: Sequence[int] = ()) -> Any:
@@ -47,6 +49,7 @@ def engine_of(held: Sequence[Sequence[int]], copies: bool = False, busy: Sequenc
     engine = cast(Any, Engine.__new__(Engine))
     engine.model = Windowed([len(each) for each in held], copies)
     engine._copies = copies
+    engine._reader = SimpleNamespace(block=1)
     engine._reads_next, engine._clock = True, len(held)
     engine.counts = np.zeros(3, int)
     engine._meter = SimpleNamespace(tokens=lambda *counts: engine.counts.__iadd__(counts))
@@ -114,7 +117,7 @@ def test_prompts_that_begin_alike_and_arrive_together_are_read_once() -> None:
         engine.model.counts[numbers[0]] += len(rows[0])
         return [0]
 
-    engine._reader, engine._take = SimpleNamespace(after=after), lambda *_: None
+    engine._reader, engine._take = SimpleNamespace(after=after, block=1), lambda *_: None
     prompts = [[*range(300), 1000 + n] for n in range(3)]
     for prompt in prompts:
         engine._begin(job(prompt))
@@ -124,6 +127,32 @@ def test_prompts_that_begin_alike_and_arrive_together_are_read_once() -> None:
     assert all(sequence.held == sequence.reply.job.prompt for sequence in engine._sequences)
     assert sum(read) == 303 == engine.counts[0] and engine.counts[1] == 600
     assert engine.model.counts.tolist() == [301] * 3
+
+
+@pytest.mark.parametrize("block", [1, 64])
+def test_prompts_are_scored_side_by_side_where_a_run_returns_the_last_logits_alone(block: int) -> None:
+    engine = engine_of([[], []])
+    runs: list[list[list[int]]] = []
+
+    def after(rows: list[list[int]], numbers: list[int], samplers: list[Any]) -> list[int]:
+        runs.append(rows)
+        return [sampler(np.zeros(99)) for sampler in samplers]
+
+    def logits(tokens: list[int], number: int) -> list[np.ndarray]:
+        runs.append([tokens])
+        return [np.zeros(99)] * len(tokens)
+
+    engine._reader = SimpleNamespace(after=after, logits=logits, block=block)
+    engine.context = 99
+    prompts = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    emitted: list[list[Any]] = [[], []]
+    for prompt, found in zip(prompts, emitted, strict=True):
+        engine._begin(Job(prompt, Sampler(), 0, frozenset(), (), found.append, notes_prompt=True, watch=TokenWatch(0)))
+    while engine._active:
+        engine._step()
+    assert [[chance.token for outcome in found for chance in outcome.chances] for found in emitted] == prompts
+    together = [[[1]], [[2]], [[5]], [[6], [3]], [[7]]]  # prompts are begun and continued in turns
+    assert runs == (together if block == 1 else [[[1, 2, 3]], [[5, 6, 7]]])
 
 
 def test_a_copy_that_fails_ends_all_replies_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

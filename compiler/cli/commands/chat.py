@@ -97,8 +97,13 @@ def chat(
     On a terminal, lines are edited and the history is kept while the program runs. Statistics go to standard error.
     """
     from nnefc.chat import ChatError, Conversation
+    from nnefc.driver.model_format import is_model
+    from nnefc.driver.tokenizer_files import may_have_tokenizer
     from nnefc.loader import load
 
+    if is_model(model) and not may_have_tokenizer(model):
+        hint = f"nnefc compile {model} --tokenizer FILE -o NAME.so makes a library with one: chat with that"
+        raise CompileError(f"{model} has no tokenizer", hint=hint)
     own = {"context": context, "kv_cache": kv_cache, "rewind": rewind, "fast": fast or None}
     choice: Sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     choice |= {"min_p": min_p, "repetition_penalty": repetition_penalty}

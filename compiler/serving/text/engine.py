@@ -77,7 +77,8 @@ class Job:
         marks: texts of the control tokens that are kept in the reply; other control tokens are dropped.
         watch: records the log probability of each token, as the sampler's watch; None: they are not recorded.
         notes_prompt: whether the log probabilities of the prompt's tokens are recorded as well, except for the first
-            token, which has none. None of the prompt is copied then, and it is read in blocks of :attr:`Reader.block`.
+            token, which has none. None of the prompt is copied then. It is read in blocks of :attr:`Reader.block`;
+            where that is 1, token by token, in the same runs as the next tokens of other replies.
         echo: the text of the prompt, to be emitted with its log probabilities.
         cancelled: whether the reply is not wanted any more.
         submitted: when the job was made; seconds of `time.monotonic`.
@@ -136,9 +137,11 @@ class _Reply:
         next: the token that the next run reads, once `left` is empty.
         count: the number of tokens of the reply so far.
         given: how many tokens of the prompt are still to be given to the watch, to record their log probabilities.
+
+    With `in_blocks`, the prompt's logits are read in blocks; else it is continued by its own tokens, as by a sampler.
     """
 
-    def __init__(self, job: Job, left: list[int], stream: TextStream) -> None:
+    def __init__(self, job: Job, left: list[int], stream: TextStream, *, in_blocks: bool) -> None:
         self.job = job
         self.left = left
         self.next = 0
@@ -150,7 +153,9 @@ class _Reply:
         if job.notes_prompt:
             first, *following = job.prompt
             self.given = len(following)
-            if following and not job.maximum:
+            if not in_blocks:
+                self.left = [first]
+            elif following and not job.maximum:
                 del self.left[-1:]  # no logits behind the last token are asked for
             self._given_tokens = _GivenTokens(following, job.watch)
             self._chances.append(TokenChance(first, None, ()))
@@ -359,7 +364,7 @@ class Engine:
             self._set_length(target, known)
         target.held = list(job.prompt[:known])
         job.cached = known
-        target.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream())
+        target.reply = _Reply(job, list(job.prompt[known:]), self.model.text_stream(), in_blocks=self._reader.block > 1)
         self._meter.tokens(0, known, 0)
 
     def _chosen(self, prompt: Sequence[int]) -> tuple[_Sequence, _Sequence, int]:
@@ -480,8 +485,9 @@ class Engine:
     def _write(self, sequences: Sequence[_Sequence]) -> None:
         replies = [sequence.reply for sequence in sequences if sequence.reply is not None]
         numbers = [sequence.number for sequence in sequences]
-        following = self._reader.after([[r.next] for r in replies], numbers, [r.job.sampler for r in replies])
-        self._meter.tokens(0, 0, len(sequences))
+        given = sum(reply.given > 0 for reply in replies)
+        following = self._reader.after([[r.next] for r in replies], numbers, [r.sampler for r in replies])
+        self._meter.tokens(given, 0, len(sequences) - given)
         self._clock += 1
         for sequence, reply, token in zip(sequences, replies, following, strict=True):
             sequence.used = self._clock
