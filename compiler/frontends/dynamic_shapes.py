@@ -17,7 +17,7 @@ from nnefc.support.diagnostics import CompileError, WriteError, ran_out_of_memor
 from nnefc.support.internal_errors import internal_error, is_mistake
 from nnefc.symbolic.dims import LARGEST, Dimension, DynamicSize, Range, Size, bounds, expression, ranges, size_hint
 from nnefc.symbolic.formulas import formula_of, size_of, value_of
-from nnefc.symbolic.named_formulas import spelled
+from nnefc.symbolic.named_formulas import Formula, spelled
 from nnefc.symbolic.ranges import may_be_empty
 from nnefc.symbolic.refinement import Refinement
 
@@ -80,8 +80,7 @@ class DynamicDimensions:
                 value = size_of(formula, self._named)
                 if isinstance(value, int):
                     return value
-                names = {each.var: value_of(each.name, each.multiple) for each in self.made.values()}
-                made = replace(made, formula=formula_of(value, names) or formula, value=value)
+                made = replace(made, formula=self._formula(value) or formula, value=value)
             self.made[name] = made
         return self.made[name].size
 
@@ -98,7 +97,7 @@ class DynamicDimensions:
         found = max(low, minimum) if min(low, minimum) > 0 else 0
         _, size = self.refinement.of(name, DynamicSize(found, max(high, maximum)))
         values = replace(size.values, size_hint=max(size.values.minimum, size_hint(one), size_hint(other)))
-        made = replace(DynamicDimension.of(name, size), values=values, formula=self.refinement.computed[name])
+        made = replace(DynamicDimension.of(name, size), values=values, formula=self._broadcast(name))
         self.made[name] = replace(made, join=(one, other, made.size))
         return self.made[name].size
 
@@ -110,14 +109,24 @@ class DynamicDimensions:
             one, other = (size_of(part, self._named) for part in formula[1:])
         return one, other
 
+    def _broadcast(self, name: str) -> Formula:
+        """The formula of the size that two sizes broadcast to, in which dimensions of a single size are numbers."""
+        one, other = map(self._formula, self._operands(name))
+        formula = self.refinement.computed[name]
+        assert isinstance(formula, tuple)
+        return formula if one is None or other is None else (formula[0], one, other)
+
+    def _formula(self, size: Dimension) -> Formula | None:
+        """A size as a formula of the names of dimensions; None if it has other variables."""
+        return formula_of(size, {each.var: value_of(each.name, each.multiple) for each in self.made.values()})
+
     def _check_joined(self, name: str) -> None:
         """Make a dimension that is 0 where the size that two others broadcast to is one that it must be."""
         (one, other), size = self._operands(name), self._named(name)
-        names = {each.var: value_of(each.name, each.multiple) for each in self.made.values()}
-        wanted = formula_of(size, names)
+        wanted = self._formula(size)
         if one == other or wanted is None:
             return
-        formula = "-", self.refinement.computed[name], wanted
+        formula = "-", self._broadcast(name), wanted
         made = DynamicDimension.of(spelled(formula, str), DynamicSize(0, 0))
         self.made[name] = replace(made, formula=formula, value=0, join=(one, other, size))  # by the name of the size
 

@@ -47,7 +47,7 @@ from nnefc.symbolic.formulas import factor_of, formula_of, value_of
 from nnefc.symbolic.named_formulas import spelled
 from nnefc.symbolic.refinement import Refined, parts_within
 
-__all__ = ["covers", "unify_dims", "unify_repeated", "unify_shapes", "within"]
+__all__ = ["covers", "unify_counts", "unify_dims", "unify_repeated", "unify_shapes", "within"]
 
 _MAX_DIVISOR = 1 << 12
 _MAX_ENDS = 4
@@ -78,6 +78,13 @@ def unify_dims(one: Dimension, other: Dimension) -> bool:
 def unify_shapes(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
     """Unifies two shapes dimension by dimension: see :func:`unify_dims`."""
     return len(one) == len(other) and all(map(unify_dims, one, other))
+
+
+def unify_counts(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:
+    """Unifies the numbers of elements of two shapes; dynamic shapes of the same rank dimension by dimension."""
+    if len(one) == len(other) and not is_known(*one, *other):
+        return unify_shapes(one, other)
+    return unify_dims(math.prod(one), math.prod(other))
 
 
 def unify_repeated(count: Dimension, size: Dimension) -> bool:
@@ -281,12 +288,8 @@ def _computed(difference: Size) -> Refined | None:
             continue
         value = substituted(difference, {var: 0}) * -factor
         minimum, maximum = bounds(value)
-        if (
-            own[var].multiple == 1
-            and max(minimum, own[var].minimum) <= min(maximum, own[var].maximum)
-            and maximum < 1 << 62
-        ):
-            candidates.append((-minimum, str(var.name), value))
+        if max(minimum, own[var].minimum) <= min(maximum, own[var].maximum) and maximum < 1 << 62:
+            candidates.append((-minimum, str(var.name), value * own[var].multiple))
     if not candidates:
         return None
     _, name, value = min(candidates, key=lambda found: found[0])

@@ -71,7 +71,7 @@ def _named(description: LibraryDescription, formula: Formula) -> str:
     """Return a description of a size for messages: the axis of an input that has it, if there is one."""
     text = spelled(formula, str)
     for tensor in description.inputs:
-        if formula in tensor.shape:
+        if text in tensor.shape:
             return f'dimension {tensor.shape.index(text)} of input "{tensor.name}" ({text})'
     return text
 

@@ -83,6 +83,12 @@ def test_bfloat16_goes_in_and_out() -> None:
     torch.testing.assert_close(found, a * 2 + b)
 
 
+def test_convolutions_in_autocast_are_of_bfloat16() -> None:
+    module, x = Mixed(), torch.arange(75.0).reshape(1, 3, 5, 5) % 4
+    with torch.no_grad():
+        check(nnefc.torch.compile(module, x, threads=1)(x), module(x))
+
+
 def test_structures_of_arguments_and_results() -> None:
     a, b, c = torch.randn(4, 6), torch.randn(5, 6), torch.arange(3)
     compiled = nnefc.torch.compile(Structured(), a, (b, c), kwargs={"k": 2})
@@ -204,6 +210,20 @@ def broken(x: Any) -> Any:
 def in_bfloat16(x: Any) -> Any:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return torch.nn.functional.linear(x, torch.eye(4)) + 0
+
+
+class Mixed(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+    """A convolution in bfloat16 by autocast, and float32 behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Conv2d(3, 4, 3, bias=False)
+        self.layer.weight.data = torch.arange(108.0).reshape(4, 3, 3, 3) % 3 - 1  # results are exact in bfloat16
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.layer(x)
+        return y.float() + 1, y
 
 
 def encoder() -> Any:

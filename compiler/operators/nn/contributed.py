@@ -174,7 +174,7 @@ class ComplexProduct(Operator):
 
     def shape(self, a: Shape, b: Shape) -> Shape:
         """The common shape."""
-        if not a or not b or a[-1] != 2 or b[-1] != 2:
+        if not (a and b and unify_dims(a[-1], 2) and unify_dims(b[-1], 2)):
             raise CompileError(f"{list(a)} and {list(b)} do not have real and imaginary parts in the last dimension")
         return broadcast_shapes(a, b)
 

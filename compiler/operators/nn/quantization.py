@@ -36,7 +36,7 @@ from nnefc.operators.nn.window import Window, no_padding
 from nnefc.operators.tensor.padding import Pad
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import ceil_div, element_count
-from nnefc.symbolic.unification import unify_dims, unify_repeated, unify_shapes
+from nnefc.symbolic.unification import unify_counts, unify_dims, unify_repeated, unify_shapes
 
 __all__ = [
     "RANGES",
@@ -306,7 +306,7 @@ class _Scaled(Operator):
 
     def shape(self, x: Shape, scale: Shape, zero: Shape | None = None) -> Shape:
         """Return the shape of the first operand."""
-        if zero is not None and not unify_dims(math.prod(zero), math.prod(scale)):
+        if zero is not None and not unify_counts(zero, scale):
             raise CompileError(f"the zero point {list(zero)} does not fit the scale {list(scale)}")
         if self.block:
             blocks = tuple(ceil_div(size, self.block) if a == self.axis else size for a, size in enumerate(x))

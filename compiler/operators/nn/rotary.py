@@ -11,7 +11,7 @@ from nnefc.operators.base import Emitter, Operand, Operator, Shape, shape_of
 from nnefc.operators.math.elementwise import element_at, fitted
 from nnefc.operators.math.matrix import broadcasts_to
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.unification import covers, unify_shapes
 
 __all__ = ["RotaryEmbedding"]
 
@@ -33,7 +33,7 @@ class RotaryEmbedding(Operator):
     def shape(self, x: Shape, cos: Shape, sin: Shape) -> Shape:
         """Return the shape of the operand, `[…, E]`; of the angles, `[…, P]`, all but the last axis broadcast to it."""
         rotated = 2 * cos[-1]
-        if cos != sin or not is_known(x[-1], rotated) or not 0 < rotated <= x[-1]:
+        if not (unify_shapes(cos, sin) and covers(rotated, 2) and covers(x[-1], rotated)):
             raise CompileError(f"cosines {list(cos)} and sines {list(sin)} do not fit the elements {list(x)}")
         if not broadcasts_to(cos[:-1], x[:-1]):
             raise CompileError(f"cosines and sines {list(cos)} do not broadcast to the elements {list(x)}")

@@ -144,6 +144,8 @@ class Unstack(Operator):
 
     def shape(self, x: Shape) -> tuple[Shape, ...]:
         """Without the dimension."""
+        if not is_known(x[self.axis]):
+            raise CompileError(f"how many tensors {list(x)} gives along axis {self.axis} must be known at compile time")
         return ((*x[: self.axis], *x[self.axis + 1 :]),) * x[self.axis]
 
     def lower(self, ctx: Emitter, x: Operand) -> list[Operand]:

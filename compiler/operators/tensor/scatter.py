@@ -19,6 +19,7 @@ from nnefc.operators.math.functions import FUNCTIONS
 from nnefc.operators.statements import T, checking, columns, each, report
 from nnefc.operators.tensor.indexing import from_the_front, tuples_from_the_front
 from nnefc.support.diagnostics import CompileError
+from nnefc.symbolic.dims import is_known
 from nnefc.symbolic.unification import covers, unify_dims, unify_shapes
 
 __all__ = ["ScatterElements", "ScatterND", "TensorScatter"]
@@ -121,6 +122,8 @@ class ScatterElements(_Scatter):
                 with T.serial(0, count) as k, columns(width) as j:
                     row = [*position[:axis], k, *position[axis + 1 :], *_digits(j, positions[first:])]
                     index = indices[sum(p * s for p, s in zip(row, strides, strict=True))]
+                    if not is_known(size):
+                        index = index.astype("int64")
                     front = tirx.Select(index < 0, index + size, index)
                     inside = [] if constant else [front >= 0, front < size]
                     self.store(out, target + front * stride + j, updates[source + k * step + j], inside, needed)

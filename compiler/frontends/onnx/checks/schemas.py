@@ -209,7 +209,7 @@ def check_types(node: NodeDef, schema: Schema, operands: Sequence[AnyValue | Non
         name = node.inputs[index] if index < len(node.inputs) else ""
         if found not in formal.types:
             # An optional parameter takes the bare value as well.
-            if f"optional({found})" in formal.types:
+            if f"optional({found})" in formal.types or (found == _BFLOAT16 and _takes_later(schema, formal.name)):
                 continue
             raise CompileError(
                 f"{node.description}: its input '{formal.name}', the tensor '{name}', is {found}; version "
@@ -224,6 +224,18 @@ def check_types(node: NodeDef, schema: Schema, operands: Sequence[AnyValue | Non
                 f"{node.description}: '{first}' is {other[0]} and '{name}' is {found}, but both must be of one type "
                 f"({formal.type_str})"
             )
+
+
+_BFLOAT16 = "tensor(bfloat16)"
+
+
+def _takes_later(schema: Schema, name: str) -> bool:
+    """Returns whether an operator takes bfloat16 for an input in its newest version: PyTorch writes convolutions and
+    pools of bfloat16 in older ones.
+    """
+    newest = _schema(schema.name, 1 << 30, schema.domain)
+    formals = () if newest is None else newest.inputs
+    return any(formal.name == name and _BFLOAT16 in formal.types for formal in formals)
 
 
 def _with_formals(schema: Schema, operands: Sequence[AnyValue | None]) -> Iterator[tuple[int, Any, AnyValue]]:

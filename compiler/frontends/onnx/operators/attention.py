@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, get_args
 
-import numpy as np
 import onnx
 
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
@@ -18,9 +18,11 @@ from nnefc.operators.nn.attention import (
     SplitHeads,
     Stage,
 )
+from nnefc.operators.nn.window import no_padding
 from nnefc.operators.tensor.concatenation import Concat
+from nnefc.operators.tensor.padding import Pad
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.unification import unify_dims, unify_shapes
+from nnefc.symbolic.unification import covers, unify_dims, unify_shapes
 
 __all__: list[str] = []
 
@@ -58,11 +60,10 @@ def _attention(ctx: Context, node: Node) -> list[Value]:
 
 def _as_long(ctx: Context, mask: Value, keys: int) -> Value:
     """A mask of the first keys as one of all, of which the others are not seen."""
-    more = (*mask.shape[:-1], keys - mask.shape[-1])
-    if more[-1] < 1:
+    if mask.shape[-1] == keys or not covers(keys, mask.shape[-1]):
         return mask
-    hidden = np.zeros(more, bool) if mask.dtype == "bool" else np.full(more, -np.inf).astype(mask.dtype)
-    made: Value = ctx.apply(Concat(mask.rank - 1), mask, ctx.known(hidden))
+    padding = (*no_padding(mask.rank - 1), (0, keys - mask.shape[-1]))
+    made: Value = ctx.apply(Pad(padding, value=0.0 if mask.dtype == "bool" else -math.inf), mask)
     return made
 
 

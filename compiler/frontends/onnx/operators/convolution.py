@@ -10,7 +10,7 @@ from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_inpu
 from nnefc.operators.nn.convolution import Convolution, DeformableConvolution, TransposedConvolution, check_ranks
 from nnefc.operators.nn.window import Window, same_padding
 from nnefc.symbolic.dims import ceil_div
-from nnefc.symbolic.unification import unify_shapes
+from nnefc.symbolic.unification import covers, unify_shapes
 
 __all__ = ["convolve", "kernel_shape", "make_window", "spatial_attribute"]
 
@@ -102,7 +102,7 @@ def _transposed_window(node: Node, size: Sequence[int], lengths: Sequence[int]) 
     wanted = node.attributes.get("output_shape")
     if wanted or auto_pad.startswith("SAME"):
         target = tuple(wanted)[-rank:] if wanted else tuple(e * s for e, s in zip(lengths, strides, strict=True))
-        if len(target) != rank or any(length < 1 for length in target):
+        if len(target) != rank or not all(covers(length, 1) for length in target):
             raise fail(node, f"'output_shape' {spell(target)} needs {rank} positive sizes")
         totals = [f - t for f, t in zip(full, target, strict=True)]
         upper = auto_pad == "SAME_UPPER"
@@ -113,7 +113,7 @@ def _transposed_window(node: Node, size: Sequence[int], lengths: Sequence[int]) 
         pads = (0,) * (2 * rank) if auto_pad == "VALID" else spatial_attribute(node, "pads", 2 * rank, 0, 0)
         before, after = list(pads[:rank]), list(pads[rank:])
         target = tuple(f - b - a for f, b, a in zip(full, before, after, strict=True))
-        if any(length < 0 for length in target):
+        if not all(covers(length, 0) for length in target):
             raise fail(node, f"the padding {spell(pads)} leaves nothing of {spell(full)}")
     return Window(tuple(size), strides, dilations, tuple(zip(before, after, strict=True))), target
 

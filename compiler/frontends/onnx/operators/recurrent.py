@@ -233,8 +233,8 @@ def _matrices(ctx: Context, node: Node, index: int, shape: tuple[int, int, int])
     parts = []
     for value in (input_at(node, position), input_at(node, position + 1)):
         given = shape_of(value)
-        whole = given in ((shape[0],), (shape[0], 1))
-        if not whole and given != (shape[0], shape[2]):
+        whole = len(given) == 1 or given[1:] == (1,)
+        if not unify_shapes(given[:1] if whole else given, shape[:1] if whole else (shape[0], shape[2])):
             raise fail(node, f"{spell(given)} scales do not fit the weights {spell(shape)}, by direction or by column")
         parts.append(
             [ctx.apply(Reshape(() if whole else (1, shape[2])), _element(ctx, value, d)) for d in range(shape[0])]

@@ -9,7 +9,7 @@ import numpy as np
 from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
-from nnefc.frontends.onnx.operators.tensors import fail, input_at, normal_axis, optional_input
+from nnefc.frontends.onnx.operators.tensors import fail, input_at, normal_axis, optional_input, spell
 from nnefc.operators.math.matrix import MatMul
 from nnefc.operators.nn.block_quantization import (
     BlockDequantization,
@@ -21,6 +21,7 @@ from nnefc.operators.nn.block_quantization import (
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.shape import Reshape
 from nnefc.symbolic.dims import ceil_div
+from nnefc.symbolic.unification import unify_counts
 
 __all__: list[str] = []
 
@@ -47,11 +48,11 @@ def _matmul_n_bits(ctx: Context, node: Node) -> Value:
         raise fail(node, f"blocks of {block} integers of {bits} bits are not supported")
     blocks = ceil_div(depth, block)
     x, zeros, bias = input_at(node, 0), optional_input(node, 3), optional_input(node, 5)
-    data = ctx.apply(Reshape((columns, blocks, block * bits // 8)), input_at(node, 1))
-    scales = ctx.apply(Reshape((columns, blocks)), input_at(node, 2))
+    data = _of_shape(ctx, node, input_at(node, 1), (columns, blocks, block * bits // 8))
+    scales = _of_shape(ctx, node, input_at(node, 2), (columns, blocks))
     if zeros is not None:
         width = ceil_div(blocks * bits, 8) if zeros.dtype == "uint8" else blocks
-        zeros = ctx.apply(Reshape((columns, width)), zeros)
+        zeros = _of_shape(ctx, node, zeros, (columns, width))
     if optional_input(node, 4) is not None:
         x, data = _in_groups(ctx, node, x, data, bits)
     level = given["accuracy_level"]
@@ -60,6 +61,14 @@ def _matmul_n_bits(ctx: Context, node: Node) -> Value:
     weights = ctx.apply(BlockDequantization(depth, bits, row_bytes=_ROW_BYTES[level]), data, scales, zeros)
     made: Value = ctx.apply(MatMul(), x, weights)
     return made if bias is None else binary(ctx, "Add", made, bias)
+
+
+def _of_shape(ctx: Context, node: Node, x: Value, shape: tuple[int, ...]) -> Value:
+    """The same elements in another shape of as many elements; dynamic dimensions become those of `shape`."""
+    if not unify_counts(x.shape, shape):
+        raise fail(node, f"{spell(x.shape)} should be {spell(shape)}")
+    made: Value = ctx.apply(Reshape(shape), x)
+    return made
 
 
 def _in_groups(ctx: Context, node: Node, x: Value, data: Value, bits: int) -> tuple[Value, Value]:

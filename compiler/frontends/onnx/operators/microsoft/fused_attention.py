@@ -151,6 +151,10 @@ def _of_parts(ctx: Context, node: Node, added: Value | None, around: _Around) ->
 def _separate(ctx: Context, node: Node) -> list[Value]:
     """Queries, keys and values, of which two or all may be packed: `[N, L, H, 3, E]`, `[N, L, H, 2, E]`."""
     query, key, value = input_at(node, 0), optional_input(node, 1), optional_input(node, 2)
+    heads = node.attributes["num_heads"]
+    for packed in (part for part in (query, key) if part is not None and part.rank == 5):
+        if not unify_dims(packed.shape[2], heads):
+            raise fail(node, f"{spell(packed.shape)} does not have {heads} heads along axis 2")
     if query.rank == 5:
         return [_flat(ctx, part) for part in _unstacked(ctx, node, query, 3, 3)]
     if key is None:

@@ -7,13 +7,14 @@ import math
 from nnefc.frontends.onnx.checks.extensions import DOMAIN
 from nnefc.frontends.onnx.operator import Context, Node, Value, operator
 from nnefc.frontends.onnx.operators.elementwise import binary
-from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input
+from nnefc.frontends.onnx.operators.tensors import fail, input_at, optional_input, spell
 from nnefc.operators.math.matrix import Gemm
 from nnefc.operators.nn.attention import Attention, MergeHeads, SplitHeads
 from nnefc.operators.tensor.concatenation import Split, Unstack
 from nnefc.operators.tensor.creation import Arange
 from nnefc.operators.tensor.indexing import Gather
 from nnefc.operators.tensor.shape import Reshape, Slice, Unsqueeze
+from nnefc.symbolic.unification import unify_dims
 
 __all__: list[str] = []
 
@@ -30,6 +31,8 @@ def _packed_attention(ctx: Context, node: Node) -> Value:
 def _packed_multi_head_attention(ctx: Context, node: Node) -> Value:
     query, key, value = input_at(node, 0), optional_input(node, 1), optional_input(node, 2)
     if query.rank == 4:
+        if not unify_dims(query.shape[2], 3):
+            raise fail(node, f"{spell(query.shape)} does not have 3 parts along axis 2")
         shape = (query.shape[0], query.shape[1] * query.shape[3])
         parts = [ctx.apply(Reshape(shape), part) for part in ctx.apply(Unstack(2), query)]
     elif key is None or value is None:
