@@ -332,7 +332,8 @@ def _multiply_add(options: Sequence[str], sources: Sequence[str], state: _State)
         return [None if c is None else a * b + c & _MASK]
     if "U32" not in options:
         a, b = _signed(a), _signed(b)
-    product = a.astype(np.uint64) * b.astype(np.uint64)
+    with np.errstate(over="ignore"):  # negative numbers are large ones
+        product = a.astype(np.uint64) * b.astype(np.uint64)
     low, high = (product & np.uint64(_MASK)).astype(np.int64), (product >> np.uint64(32)).astype(np.int64)
     if "HI" in options:
         return [None if c is None else high + c]

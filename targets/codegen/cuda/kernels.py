@@ -55,6 +55,7 @@ from nnefc.targets.codegen.cuda.gpu_operators import register_gpu_operators
 from nnefc.targets.codegen.cuda.infinite_constants import convert_infinite_constants
 from nnefc.targets.codegen.cuda.integer_promotion import truncate_promoted_integers
 from nnefc.targets.codegen.cuda.truncating_division import use_truncating_division
+from nnefc.targets.codegen.cuda.uniform_selects import branch_on_uniform_conditions
 from nnefc.targets.description.c_strings import c_string
 from nnefc.targets.machine.cuda.target import CudaTarget
 from nnefc.targets.machine.gpu.description import LARGEST_BLOCK, LARGEST_GRID
@@ -265,7 +266,9 @@ def device_kernel(
     finished = _FINISH(tvm.IRModule(device))
     # last: TVM drops such casts
     written = {
-        gv: convert_infinite_constants(repeat_bytes_in_words(truncate_promoted_integers(func)))
+        gv: convert_infinite_constants(
+            repeat_bytes_in_words(truncate_promoted_integers(branch_on_uniform_conditions(func)))
+        )
         for gv, func in finished.functions.items()
     }
     return DeviceKernel(function, tvm.IRModule(written, finished.attrs), workspace_bytes)
