@@ -11,6 +11,11 @@ of it:
 
     p = pad(x, z)                              s = convolution(x, pack(W), vector of z)
     s = conv2d(p, W, out_dtype="int32")   →
+
+Bulk copies have zeros around an image. So where bytes of the other type have 0 for the zero point, as uint8 for the
+-128 of an int8 that is no negative number, data become such:
+
+    s = conv2d(pad(x, -128), W)           →    s = convolution(uint8(x + 128), pack(W)) + -128 * sum(W)
 """
 
 from __future__ import annotations
@@ -44,6 +49,8 @@ from nnefc.symbolic.dims import is_known
 
 __all__ = ["rules_for"]
 
+_FROM_ZERO = {("int8", -128): "uint8", ("uint8", 128): "int8"}
+"""By the type of bytes and their zero point, the type of bytes less the zero point."""
 _TILE = 32  # channels of a group that no tile of tensor cores is wider than
 _WIDEST = 128  # channels of merged groups: the zeros of wider ones take longer than a conversion of the layout
 
@@ -157,16 +164,37 @@ def _convolution(
         source, filters = _slot_by_slot(layouts, data, filters) if groups == 1 else (layouts.blocked(data), filters)
     packed = pack_vectors(filters, layouts.size)
     given = (sliding.before, sliding.after, sliding.strides, sliding.dilation, groups, dtype)
-    operands = source, to_constant(packed)
-    if padded.value:
+    weights = to_constant(packed)
+    if (str(source.ty.dtype), padded.value) in _FROM_ZERO and groups == 1 and in_taps is None:
+        data = _from_zero(layouts, source, padded.value)
+        made = layouts.kernel(convolve_vectors, data, weights, *given, name="convolution")
+        result = layouts.builder.emit(relax.op.add(made, _of_zero_point(filters, padded.value, layouts.size)))
+    elif padded.value:
         around = to_constant(np.full(layouts.size, padded.value, str(source.ty.dtype)))
-        result = layouts.kernel(convolve_vectors_within, *operands, around, *given, name="convolution")
+        result = layouts.kernel(convolve_vectors_within, source, weights, around, *given, name="convolution")
     else:
-        result = layouts.kernel(convolve_vectors, *operands, *given, name="convolution")
+        result = layouts.kernel(convolve_vectors, source, weights, *given, name="convolution")
     is_padded = any(sliding.before) or any(sliding.after)
     if pointwise is not None and groups == 1 and not is_padded and all(size == 1 for size in filters.shape[2:]):
         pointwise[result] = _Pointwise(source, packed, sliding.strides, dtype)
     return layouts.as_blocked(result, outputs)
+
+
+def _from_zero(layouts: LayoutRewriter, source: relax.Expr, zero_point: int) -> relax.Expr:
+    """Returns bytes less the smallest or the middle one, as bytes of the other type."""
+
+    def shifted() -> relax.Expr:
+        wide = relax.op.subtract(relax.op.astype(source, "int32"), relax.const(zero_point, "int32"))
+        return layouts.builder.emit(relax.op.astype(wide, _FROM_ZERO[str(source.ty.dtype), zero_point]))
+
+    return layouts.once(("from zero", source, zero_point), shifted)
+
+
+def _of_zero_point(filters: np.ndarray, zero_point: int, size: int) -> relax.Constant:
+    """Returns the convolution of a zero point with filters `[O, I, *k]`, in blocks of `size` channels."""
+    sums = filters.astype(np.int32).sum(axis=tuple(range(1, filters.ndim)), dtype=np.int32) * np.int32(zero_point)
+    blocks = np.pad(sums, (0, -len(sums) % size)).reshape(-1, size)
+    return to_constant(blocks.reshape(1, len(blocks), *[1] * (filters.ndim - 2), size))
 
 
 def _sum_of_two(layouts: LayoutRewriter, call: relax.Call, pointwise: _Made) -> relax.Expr | None:

@@ -15,6 +15,7 @@ import pytest
 from contraction_cases import TARGET, assert_nearly_equal, execute, kernels, lowered
 from emulate import device_code, run_kernel
 from emulated_networks import on_cuda
+from onnx import helper, numpy_helper
 from product_cases import DynamicProducts, choose_kind, multiply_deep
 from test_pixel_boxes import CASES as CONVOLUTIONS
 from test_pixel_boxes import by_rectangles
@@ -65,6 +66,31 @@ def test_convolutions_by_rectangles_of_pixels(case: str, blocks: int, monkeypatc
     assert_nearly_equal(found, convolution.expected(x, filters))
     assert all("nnefc_multiply_into_memory" in source for source in sources)
     assert all(("__cluster_dims__(2, 1, 1)" in source) == (blocks == 2) for source in sources)
+
+
+@pytest.mark.parametrize(("dtype", "zero_point"), [("int8", -128), ("uint8", 128)])
+def test_bytes_around_images_are_zeros_of_the_other_type(
+    dtype: str, zero_point: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (2, 32, 9, 7), dtype, endpoint=True)
+    w = rng.integers(-128, 128, (40, 32, 3, 3), np.int8)
+    constants = [numpy_helper.from_array(np.asarray(a), n) for a, n in ((w, "w"), (np.asarray(zero_point, dtype), "z"))]
+    given, result = (
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(of)), shape)
+        for name, of, shape in (("x", dtype, x.shape), ("y", "int32", None))
+    )
+    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], pads=[1, 1, 1, 1])
+    path = tmp_path / "network.onnx"
+    graph = helper.make_graph([node], "g", [given], [result], constants)
+    path.write_bytes(helper.make_model(graph, ir_version=10).SerializeToString())
+    by_rectangles(monkeypatch, 128, 64, blocks=2)
+    with on_cuda(precision="fp16", architectures=(100,)) as made, nnefc.compile(path).load() as model:
+        found = model(x)
+    assert "nnefc_multiply_into_memory_" in made[-1].code.kernels.source
+    padded = np.pad(x.astype(np.int64) - zero_point, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    np.testing.assert_array_equal(found, np.einsum("nchwij,ocij->nohw", windows, w.astype(np.int64)))
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
