@@ -71,7 +71,7 @@ class DynamicDimensions:
         name, size = self.refinement.of(name, size)
         if name in self.refinement.joined:
             return self._joined(name)
-        if size.values.minimum == size.values.maximum:
+        if size.values.minimum == size.values.maximum and name not in self.refinement.limited:
             return size.values.minimum * size.multiple
         if name not in self.made:
             made = DynamicDimension.of(name, replace(size, likely=self._likely.get(name, size.likely)))

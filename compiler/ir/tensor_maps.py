@@ -9,6 +9,7 @@ tensor cores multiply; other elements are copied unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
@@ -50,12 +51,16 @@ class TensorMap:
         return tirx.call_extern("handle", _CALLED, rank, tirx.address_of(first), *map(expression, numbers))
 
     @staticmethod
-    def of(call: Call) -> tuple[tirx.Expr, TensorMap] | None:
-        """Return the first element and the map of such a call; None for other calls."""
+    def of(call: Call, size: Callable[[int | tirx.Expr], Dimension] = dimension) -> tuple[tirx.Expr, TensorMap] | None:
+        """Return the first element and the map of such a call; None for other calls.
+
+        Args:
+            size: converts a size or a stride, and the other numbers.
+        """
         if not call.op.same_as(tvm.ir.Op.get("tirx.call_extern")) or call.args[0].value != _CALLED:
             return None
         _, rank, address, *numbers = call.args
-        fields = iter(map(dimension, numbers))
+        fields = iter(map(size, numbers))
         sizes = tuple(next(fields) for _ in range(int(rank)))
         strides = tuple(next(fields) for _ in sizes[1:])
         box, steps = (tuple(int(next(fields)) for _ in sizes) for _ in range(2))

@@ -242,6 +242,7 @@ class Refinement:
         self._narrow_ends(name, minimum, maximum)
         self._narrow_parts(name, formula)
         bound = f"no less than {minimum}" if maximum is None else f"no more than {maximum}"
+        bound = str(minimum) if minimum == maximum else bound
         self.notes[name] = f"{spelled(formula, str)} must be {bound} for the network's operators"
 
     def _narrow_ends(self, name: str, minimum: int, maximum: int | None) -> None:

@@ -8,6 +8,7 @@
     [t] + [past + n]                    only if t is past + n
     [min(past + n, 64)] + [past + n]    only if past + n is at most 64
     [n, 4] taken from at [k, 4] indices only if n - k is at least 0
+    heads of queries that share those of keys   only if queries % keys is 0
 
 An operator requests equal sizes by :func:`unify_dims`. If they are equal for some sizes in the ranges but not for all,
 building the network ends with :class:`~nnefc.symbolic.refinement.Refined`, and is restarted with refined dynamic
@@ -47,7 +48,7 @@ from nnefc.symbolic.formulas import factor_of, formula_of, value_of
 from nnefc.symbolic.named_formulas import spelled
 from nnefc.symbolic.refinement import Refined, parts_within
 
-__all__ = ["covers", "unify_counts", "unify_dims", "unify_repeated", "unify_shapes", "within"]
+__all__ = ["covers", "divides", "unify_counts", "unify_dims", "unify_repeated", "unify_shapes", "within"]
 
 _MAX_DIVISOR = 1 << 12
 _MAX_ENDS = 4
@@ -93,6 +94,25 @@ def unify_repeated(count: Dimension, size: Dimension) -> bool:
     A count that is not known is unified with `size`: see :func:`unify_dims`.
     """
     return (is_known(count) and count == 1) or unify_dims(count, size)
+
+
+def divides(divisor: Dimension, size: Dimension) -> bool:
+    """Return whether a size is a multiple of another, which is not 0.
+
+    Raises:
+        Refined: it is under constraints: for a dynamic divisor, that the remainder is 0, which libraries check.
+    """
+    remainder = size % divisor
+    if not isinstance(remainder, Size) or is_known(divisor):
+        return unify_dims(remainder, 0)
+    if any(maximum == 0 and Size(known) == remainder for known, _, maximum in known_sum_dims().values()):
+        return True
+    names = {var: value_of(str(var.name), known.multiple) for var, known in _ranges_of(remainder).items()}
+    one, other = formula_of(size, names), formula_of(divisor, names)
+    if one is None or other is None:
+        return False
+    formula = "%", one, other
+    raise Refined(limited={spelled(formula, str): (formula, 0, 0)})
 
 
 def covers(size: Dimension, part: Dimension) -> bool:

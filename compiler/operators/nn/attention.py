@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -20,7 +20,7 @@ from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.shape import Transpose
 from nnefc.support.diagnostics import CompileError
 from nnefc.symbolic.dims import expression, is_known
-from nnefc.symbolic.unification import unify_dims, unify_shapes
+from nnefc.symbolic.unification import divides, unify_dims, unify_shapes
 
 __all__ = [
     "Attention",
@@ -28,6 +28,7 @@ __all__ = [
     "AttentionValues",
     "MergeHeads",
     "MultiHeadAttention",
+    "RepeatHeads",
     "SplitHeads",
 ]
 
@@ -89,6 +90,34 @@ def _product(ctx: Emitter, a: Operand, b: Operand, transpose_b: bool = False) ->
     (*batch, heads, length, inner), shared = shape_of(a), shape_of(b)[-3]
     made = ctx.apply(product, ctx.reshaped(a, (*batch, shared, heads // shared * length, inner)), b)
     return ctx.reshaped(made, (*shape_of(made)[:-3], heads, length, shape_of(made)[-1]))
+
+
+@dataclass(frozen=True)
+class RepeatHeads(Operator):
+    """`[…, G, S, E]` as `[…, count, S, E]`: each head `count / G` times, for the heads of queries that share it.
+
+    Attributes:
+        count: a multiple of `G`, both of which may be dynamic.
+    """
+
+    count: int
+    moves: ClassVar[bool] = True
+
+    def shape(self, x: Shape) -> Shape:
+        """Return `[…, count, S, E]`."""
+        if len(x) < 3 or not divides(x[-3], self.count):
+            raise CompileError(f"{self.count} heads of queries cannot share those of {list(x)}")
+        return (*x[:-3], self.count, *x[-2:])
+
+    def lower(self, ctx: Emitter, x: Operand) -> Operand:
+        shape, shared = self.shape(shape_of(x)), shape_of(x)[-3]
+
+        def element(tensors: tuple[te.Tensor, ...], position: tuple[tirx.Var, ...]) -> tirx.Expr:
+            *batch, head, step, inner = position
+            own = tirx.floordiv(head.astype("int64") * expression(shared), expression(self.count))
+            return tensors[0](*batch, own, step, inner)
+
+        return ctx.elements(shape, element, x, name="repeat_heads")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from nnefc.passes.tir.common.shapes import Size
 from nnefc.symbolic.dims import is_known, size_hint
 from nnefc.targets.machine.gpu.target import GpuTarget
 
-__all__ = ["bind_flat", "rows_at_once", "threads_for", "threads_of_row"]
+__all__ = ["bind_flat", "rows_at_once", "split_vectors", "threads_for", "threads_of_row"]
 
 _THREADS = 256  # of a block
 _MAX_THREADS = 512  # of blocks that are few
@@ -38,20 +38,25 @@ def bind_flat(sch: s_tir.Schedule, loops: Sequence[LoopRV], target: GpuTarget, l
     if not iterations:  # nothing to do; TVM would divide by the extents
         sch.bind(loops[0], "blockIdx.x")
         return loops[-1]
-    flat = fused(sch, loops)
     threads = threads_for(iterations // lanes, target)
-    if lanes > 1 and is_known(iterations):
-        blocks, thread, lane = sch.split(flat, [None, threads, lanes])
-        sch.vectorize(lane)
-    elif lanes > 1:  # full vectors first: then it is not asked for each of their elements whether it is inside
-        vectors, lane = sch.split(flat, [None, lanes])
-        blocks, thread = sch.split(vectors, [None, threads])
-        sch.vectorize(lane)
-    else:
-        blocks, thread = sch.split(flat, [None, threads])
+    blocks, thread = sch.split(split_vectors(sch, loops, lanes), [None, threads])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     return thread
+
+
+def split_vectors(sch: s_tir.Schedule, loops: Sequence[LoopRV], lanes: int) -> LoopRV:
+    """Fuses nested loops to one over vectors of `lanes` elements; the trip count of the last loops is a multiple of it.
+
+    Of dynamic loops, the last ones whose trip count is such a multiple are split by themselves: then no element of a
+    vector has its own division by a size.
+    """
+    if lanes == 1:
+        return fused(sch, loops)
+    count = next(n for n in range(1, len(loops) + 1) if trip_count(sch, *loops[-n:]) % lanes == 0)
+    last, lane = sch.split(fused(sch, loops[-count:]), [None, lanes])
+    sch.vectorize(lane)
+    return fused(sch, [*loops[:-count], last])
 
 
 def threads_of_row(rows: Size, length: Size, target: GpuTarget) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from nnefc.ir.rebuild import with_fields
@@ -25,12 +26,17 @@ _NARROW = tirx.transform.ForceNarrowIndexToInt32()
 
 
 def narrow_index_types(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> tirx.PrimFunc:
-    """Returns a kernel with 32-bit indices; one with dynamic dimensions and tensors of wider integers is unchanged.
+    """Returns a kernel with 32-bit indices.
+
+    A kernel that computes with int64 numbers beyond 32 bits, such as the smallest one, is unchanged, as is one with
+    dynamic dimensions and tensors of wider integers.
 
     Args:
         func: its parameters are tensors.
         sizes: what it is written with that is known at run time, which stays int64 and is converted where it is used.
     """
+    if _has_wide_numbers(func):  # TVM's pass refuses them, in values of elements too
+        return func
     if not sizes:
         return _NARROW(tvm.IRModule({"main": func}))["main"]
     if any(str(tensor.dtype) in _WIDE for tensor in (*func.params, *func.body.block.alloc_buffers)):
@@ -39,3 +45,9 @@ def narrow_index_types(func: tirx.PrimFunc, sizes: Sequence[tirx.Var] = ()) -> t
     narrow = _NARROW(tvm.IRModule({"main": given}))["main"]
     own = narrow.params[len(func.params) :]
     return narrow.specialize({var: tirx.Cast("int32", size) for var, size in zip(own, sizes, strict=True)})
+
+
+def _has_wide_numbers(func: tirx.PrimFunc) -> bool:
+    found: list[tirx.IntImm] = []
+    tvm_ffi.structural_walk(func.body, (tirx.IntImm, found.append))
+    return any(str(number.ty.dtype) == "int64" and not -(1 << 31) <= int(number) < 1 << 31 for number in found)

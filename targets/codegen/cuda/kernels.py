@@ -345,9 +345,9 @@ def _mapped(
 
     Args:
         given: the launch's arguments by the kernel's parameters.
-        bound: what variables of the kernel stand for.
+        bound: what variables of the kernel stand for, in their order.
     """
-    found = TensorMap.of(call)
+    found = TensorMap.of(call, lambda size: _size_of(size, bound))
     if found is None:
         return call
     first, of = found
@@ -356,12 +356,8 @@ def _mapped(
     each = element_bytes(str(first.source.dtype))
     names = {var: str(scalar.value) for var, scalar in given.items() if isinstance(scalar, Scalar)}
 
-    def number(size: Dimension) -> Number:
-        while any(var in bound for var in variables(expression(size))):
-            size = substituted(size, {var: dimension(value) for var, value in bound.items()})
-        return number_of(size, names)
-
-    sizes, strides = tuple(map(number, of.sizes)), tuple(number(stride * each) for stride in of.strides)
+    sizes = tuple(number_of(size, names) for size in of.sizes)
+    strides = tuple(number_of(stride * each, names) for stride in of.strides)
     begin = int(first.indices[0].value) * each
     encoded = EncodedMap(parameter, begin, each * of.joined, sizes, strides, of.box, of.steps, of.row_vectors)
     return maps.setdefault(encoded, tirx.Var(f"tensor_map{len(maps)}", PointerType(TensorMapType())))
@@ -409,12 +405,14 @@ def _launches(host: tirx.PrimFunc, names: Mapping[tirx.Var, str]) -> list[Launch
     return launches
 
 
-def _size_of(expr: tirx.Expr, known: Mapping[tirx.Var, tirx.Expr]) -> Dimension:
-    """Returns what a launch needs as a size; `known` are the values of variables.
+def _size_of(expr: int | tirx.Expr, known: Mapping[tirx.Var, tirx.Expr]) -> Dimension:
+    """Returns what a launch needs as a size; `known` are the values of variables, written with others or without.
 
     These come before the first simplification, which takes a variable that it does not know for a size: not negative.
     """
-    return dimension(tvm_ffi.structural_map(expr, (tirx.Var, lambda var: known.get(var, var))))
+    while not isinstance(expr, int) and any(var in known for var in variables(expr)):
+        expr = tvm_ffi.structural_map(expr, (tirx.Var, lambda var: known.get(var, var)))
+    return dimension(expr)
 
 
 _DYNAMIC_SHARED = "tirx.use_dyn_shared_memory"

@@ -59,6 +59,21 @@ def _one_hot(given: Attributes, indices: Array, depth: Array, values: Array) -> 
     return np.where((hot == own) | (hot == own - size), values[1], values[0])
 
 
+def _reversed_sequences(given: Attributes, x: Array, lengths: Array) -> Array:
+    """The first elements of each sequence in reverse. Time and batch elements are the first two dimensions.
+
+    Raises:
+        ValueError: a length is beyond the end.
+    """
+    time = given.get("time_axis", 0)
+    if lengths.max() > x.shape[time]:
+        raise ValueError(f"the lengths {lengths.tolist()} of sequences of {x.shape[time]} elements")
+    steps = np.arange(x.shape[time])[:, np.newaxis]
+    source = np.where(steps < lengths, lengths - 1 - steps, steps)
+    source = source if time == 0 else source.T
+    return np.take_along_axis(x, source.reshape(*source.shape, *[1] * (x.ndim - 2)), time)
+
+
 def _scatter_elements(given: Attributes, x: Array, indices: Array, updates: Array) -> Array:
     return _scattered(given, x, _positions(given, indices), updates)
 
@@ -262,6 +277,7 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "RMSNormalization": _rms_normalization,
     "ReduceLogSumExp": _reduce_log_sum_exp,
     "Requantized": _requantized,
+    "ReverseSequence": _reversed_sequences,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "Stack": _stack,

@@ -15,6 +15,7 @@ from nnefc.operators.nn.attention import (
     AttentionScores,
     AttentionValues,
     MergeHeads,
+    RepeatHeads,
     SplitHeads,
     Stage,
 )
@@ -22,7 +23,8 @@ from nnefc.operators.nn.window import no_padding
 from nnefc.operators.tensor.concatenation import Concat
 from nnefc.operators.tensor.padding import Pad
 from nnefc.support.diagnostics import CompileError
-from nnefc.symbolic.unification import covers, unify_dims, unify_shapes
+from nnefc.symbolic.dims import is_known
+from nnefc.symbolic.unification import covers, divides, unify_shapes
 
 __all__: list[str] = []
 
@@ -83,13 +85,15 @@ def _flex_attention(ctx: Context, node: Node) -> Value:
     batch, heads, _, size = query.shape
     shared, positions = key.shape[1:3]
     fits = unify_shapes(key.shape, (batch, shared, positions, size)) and unify_shapes(value.shape[:3], key.shape[:3])
-    if not fits or not unify_dims(heads % shared, 0):
+    if not fits or not divides(shared, heads):
         raise CompileError(
             f"the shapes {list(query.shape)}, {list(key.shape)} and {list(value.shape)} do not fit each other"
         )
     scale = node.attributes.get("scale")
     if scale is not None and not scale >= 0:
         raise CompileError(f"the scale {scale} is not a number from 0 up")
+    if heads != shared and not is_known(heads, shared):
+        key, value = (ctx.apply(RepeatHeads(heads), x) for x in (key, value))
     scores = _call(ctx, "Cast", ctx.apply(AttentionScores(scale), query, key), to=_softmax_type(node, query))
     scores = _changed(ctx, node, "score_mod", scores)
     probabilities = _changed(ctx, node, "prob_mod", _call(ctx, "Softmax", scores, axis=3))

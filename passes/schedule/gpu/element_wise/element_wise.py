@@ -29,8 +29,8 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from nnefc.passes.schedule.analysis import KernelAnalysis, ScheduleBlock, step_of
 from nnefc.passes.schedule.gpu.inline_producers import inline_producers, is_simple
-from nnefc.passes.schedule.gpu.threads import bind_flat
-from nnefc.passes.schedule.schedules import SBlockRV, fused, root_blocks
+from nnefc.passes.schedule.gpu.threads import bind_flat, split_vectors
+from nnefc.passes.schedule.schedules import SBlockRV, root_blocks
 from nnefc.passes.tir.common.expressions import flat_offset, inside, loads_of, substituted, variables_of
 from nnefc.passes.tir.common.shapes import Size, strides_of
 from nnefc.symbolic.dims import is_known, size_hint
@@ -61,10 +61,8 @@ def bind_elements(sch: s_tir.Schedule, blocks: Sequence[SBlockRV], target: GpuTa
         bind_flat(sch, sch.get_loops(blocks[0]) or [sch.add_unit_loop(blocks[0])], target, lanes)
         return
     _keep_in_registers(sch, blocks)
-    loops = [sch.split(fused(sch, sch.get_loops(block)), [None, lanes]) for block in blocks]
-    for _, lane in loops:  # a vector of each block: TVM takes an intermediate inside of a vector for one number
-        sch.vectorize(lane)
-    bind_flat(sch, [sch.merge(*(vector for vector, _ in loops))], target)
+    # A vector of each block: TVM takes an intermediate inside of a vector for one number.
+    bind_flat(sch, [sch.merge(*(split_vectors(sch, sch.get_loops(block), lanes) for block in blocks))], target)
 
 
 def _keep_in_registers(sch: s_tir.Schedule, blocks: Sequence[SBlockRV]) -> None:

@@ -9,8 +9,10 @@ import onnxruntime
 import pytest
 from onnx_models import FLOAT, INT64, graph, info, loaded, model, node, results, tensor
 
+import nnefc
 from nnefc.driver.compile import compile_network
-from nnefc.support.diagnostics import CompileError
+from nnefc.loader import RunError
+from nnefc.support.diagnostics import CompileError, ModelWarning
 from nnefc.targets.machine.cpu.parsing import parse_target
 
 RNG = np.random.default_rng(3)
@@ -52,6 +54,25 @@ def test_attention_with_graphs_and_shared_heads(tmp_path: Path, heads: int, shar
     keys, values = (np.repeat(a.astype(np.float64), heads // shared, 1) for a in (k, v))
     scores = np.tanh(0.7 * factor * q.astype(np.float64) @ keys.swapaxes(-1, -2))
     np.testing.assert_allclose(found, 0.5 * softmax(scores) @ values, rtol=1e-4, atol=1e-5)
+
+
+def test_dynamic_heads_share_those_of_which_they_are_a_multiple(tmp_path: Path) -> None:
+    attend = node("FlexAttention", ["q", "k", "v"], ["y"], domain="ai.onnx.preview")
+    inputs = [info(name, (1, count, rows, 8)) for name, count, rows in (("q", "h", 5), ("k", "g", 7), ("v", "g", 7))]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model([attend], inputs, [info("y", None)], imports={"ai.onnx.preview": 1}).SerializeToString())
+    with pytest.warns(ModelWarning, match=r"h % g must be 0 for the network's operators"):
+        artifact = nnefc.compile(path)
+    with artifact.load() as library:
+        for heads, shared in ((6, 2), (3, 3), (4, 1)):
+            q = RNG.standard_normal((1, heads, 5, 8)).astype(np.float32)
+            k, v = (RNG.standard_normal((1, shared, 7, 8)).astype(np.float32) for _ in range(2))
+            keys, values = (np.repeat(a.astype(np.float64), heads // shared, 1) for a in (k, v))
+            expected = softmax(q.astype(np.float64) @ keys.swapaxes(-1, -2) / np.sqrt(8)) @ values
+            np.testing.assert_allclose(library(q, k, v), expected, rtol=1e-4, atol=1e-5)
+        few = np.zeros((1, 3, 7, 8), np.float32)
+        with pytest.raises(RunError, match="is 1, but the network takes 0"):
+            library(np.zeros((1, 4, 5, 8), np.float32), few, few)
 
 
 def test_graphs_of_attention_keep_the_shape(tmp_path: Path) -> None:
