@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,10 +16,18 @@ from small_networks import Net
 
 import nnefc
 from nnefc.driver.artifact import Artifact
+from nnefc.passes.schedule.cuda import tensor_core_attention
+from nnefc.passes.schedule.cuda.warpgroup_attention import WarpgroupAttentionTile
+from nnefc.passes.schedule.gpu.attention.tiles import AttentionTile
 from nnefc.targets.codegen.cuda.code import CudaCode
 
 OF_EACH_KIND = ("dynamo_sdpa_bool", "masked_softmax", "columns_yolo")
 ZEROS_WHERE_ALL_IS_HIDDEN = ("dynamo_sdpa_bool", "safe_softmax", "masked_softmax")
+
+
+def first_of_warpgroups(_attention: object, tiles: Sequence[AttentionTile], _target: object) -> AttentionTile:
+    """The first tile of warpgroups, whatever the sizes are."""
+    return next(tile for tile in tiles if isinstance(tile, WarpgroupAttentionTile))
 
 
 def launches(artifact: Artifact) -> list[str]:
@@ -28,23 +37,29 @@ def launches(artifact: Artifact) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("names", "precision", "tolerance"),
+    ("names", "precision", "tolerance", "has_warpgroups"),
     [
-        (OF_EACH_KIND[::2], "fp16", 5e-3),
+        (OF_EACH_KIND[::2], "fp16", 5e-3, False),
         *(
-            pytest.param(names, precision, tolerance, marks=pytest.mark.slow)
-            for names, precision, tolerance in (
-                (OF_EACH_KIND, "fp16", 5e-3),
-                (tuple(SPELLINGS), "fp16", 1e-2),
-                (tuple(SPELLINGS), "fp32", 1e-5),
-                (OF_EACH_KIND, "bf16", 4e-2),
+            pytest.param(names, precision, tolerance, has_warpgroups, marks=pytest.mark.slow)
+            for names, precision, tolerance, has_warpgroups in (
+                (OF_EACH_KIND, "fp16", 5e-3, False),
+                (tuple(SPELLINGS), "fp16", 1e-2, False),
+                (tuple(SPELLINGS), "fp16", 1e-2, True),
+                (tuple(SPELLINGS), "fp32", 1e-5, False),
+                (OF_EACH_KIND, "bf16", 4e-2, False),
             )
         ),
     ],
     ids=lambda value: str(len(value)) if isinstance(value, tuple) else str(value),
 )
 def test_each_spelling_gives_what_onnxruntime_gives(
-    names: Sequence[str], precision: str, tolerance: float, tmp_path: Path
+    names: Sequence[str],
+    precision: str,
+    tolerance: float,
+    has_warpgroups: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With dynamic sizes: many queries, and a single one, which has code of its own."""
     prefixes = {name: f"s{number}_" for number, name in enumerate(names)}
@@ -64,7 +79,10 @@ def test_each_spelling_gives_what_onnxruntime_gives(
         for name in {*names} & {*ZEROS_WHERE_ALL_IS_HIDDEN}:
             values[prefixes[name] + "mask"][-1] = False
         runs.append((values, dict(zip(outputs, session.run(None, values), strict=True))))
-    with on_cuda(precision=precision) as made, nnefc.compile(path).load() as library:
+    if has_warpgroups:
+        monkeypatch.setattr(tensor_core_attention, "choose_tile", first_of_warpgroups)
+    architectures = {"architectures": (90,)} if has_warpgroups else {}
+    with on_cuda(precision=precision, **architectures) as made, nnefc.compile(path).load() as library:
         found = [library.run(values) for values, _ in runs]
     wrong = [
         line
@@ -73,6 +91,8 @@ def test_each_spelling_gives_what_onnxruntime_gives(
         for line in differences(name, results[name], wanted[name], tolerance)
     ]
     assert not wrong, "\n".join(wrong)
+    assert isinstance(made[-1].code, CudaCode)
+    assert bool(re.search(r"nnefc_multiply_warpgroup_\w+_registers", made[-1].code.kernels.source)) == has_warpgroups
     kernels = launches(made[-1])
     assert not [name for name in kernels if "softmax" in name or "row_max" in name]
     assert sum("attention" in name for name in kernels) >= len(names)

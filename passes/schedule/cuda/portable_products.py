@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledLayout
 from nnefc.passes.schedule.cuda.warp_matrices import ELEMENTS, SUMS
 from nnefc.targets.machine.cuda.capabilities import MATRIX_INSTRUCTIONS
 from nnefc.targets.machine.gpu.description import LOAD_BYTES
@@ -18,11 +18,7 @@ __all__ = ["ProductTypes", "c_type", "portable_product"]
 _PRODUCT = """\
   unsigned lane = threadIdx.x % 32, eighth = lane % 8, second = lane / 8 % 2;
   unsigned last = lane / 16, a[4], b[4];
-  {{
-    unsigned position = {left_position}, depth = {left_depth};
-    unsigned at = {left_address};
-    {read_left}
-  }}
+  {read_left}
   #pragma unroll
   for (unsigned i = 0; i < {pairs}; ++i) {{
     unsigned position = {right_position}, depth = {right_depth};
@@ -39,6 +35,15 @@ _PRODUCT = """\
             "{kind}"(own[1]), "{kind}"(own[2]), "{kind}"(own[3]));
     }}
   }}"""
+_READ_LEFT = """\
+{{
+    unsigned position = {position}, depth = {depth};
+    unsigned at = {address};
+    {read}
+  }}"""
+_KEPT_LEFT = """\
+#pragma unroll
+  for (unsigned i = 0; i < 4; ++i) a[i] = left[i];"""
 _READ = """\
 asm volatile ("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
         : "=r"({to}[0]), "=r"({to}[1]), "=r"({to}[2]), "=r"({to}[3])
@@ -77,10 +82,13 @@ def c_type(dtype: str) -> dict[str, str]:
     return {"total": total, "kind": kind}
 
 
-def portable_product(types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile, first_row: str) -> str:
+def portable_product(
+    types: ProductTypes, columns: int, left: SwizzledLayout | None, right: SwizzledLayout, first_row: str
+) -> str:
     """Returns statements in C that add the products of `types.depth` depths to the sums of a warp.
 
-    They name `sums`, and `left_at` and `right_at`, where rows begin (`SwizzledTile.rows_at`).
+    They name `sums`, and `left_at` and `right_at`, where rows begin (`SwizzledLayout.rows_at`); without a layout of the
+    left operand, `left`, its four registers.
 
     Args:
         columns: of the right operand's tile.
@@ -92,10 +100,7 @@ def portable_product(types: ProductTypes, columns: int, left: SwizzledTile, righ
         of_sums=SUMS[types.sums][2],
         depth=types.depth,
         pairs=columns // (2 * MATRIX_INSTRUCTIONS[types.left].columns),
-        left_position=_position(left, first_row, "second"),
-        left_depth=_depth(left, "last"),
-        left_address=_address(left, "left_at"),
-        read_left=_read(left, "a"),
+        read_left=_KEPT_LEFT if left is None else _read_left(left, first_row),
         right_position=_position(right, f"{2 * MATRIX_INSTRUCTIONS[types.left].columns} * i", "last"),
         right_depth=_depth(right, "second"),
         right_address=_address(right, "right_at"),
@@ -103,16 +108,25 @@ def portable_product(types: ProductTypes, columns: int, left: SwizzledTile, righ
     )
 
 
-def _position(side: SwizzledTile, first: str, block: str) -> str:
+def _read_left(left: SwizzledLayout, first_row: str) -> str:
+    return _READ_LEFT.format(
+        position=_position(left, first_row, "second"),
+        depth=_depth(left, "last"),
+        address=_address(left, "left_at"),
+        read=_read(left, "a"),
+    )
+
+
+def _position(side: SwizzledLayout, first: str, block: str) -> str:
     """Returns in C the position of the row of a block of 8 by 8 that a thread addresses."""
     return f"{first} + 8 * {block} + eighth" if side.along_depth else f"{first} + 8 * {block}"
 
 
-def _depth(side: SwizzledTile, block: str) -> str:
+def _depth(side: SwizzledLayout, block: str) -> str:
     return f"{side.lanes} * {block}" if side.along_depth else f"8 * {block} + eighth"
 
 
-def _address(side: SwizzledTile, first: str) -> str:
+def _address(side: SwizzledLayout, first: str) -> str:
     """Returns in C the address of a vector as it would be without the swizzle, which is a function of this address."""
     row, lanes = side.row_vectors * LOAD_BYTES, side.lanes
     if side.along_depth:
@@ -121,5 +135,5 @@ def _address(side: SwizzledTile, first: str) -> str:
     return f"{first} + position / {group} * {side.leading_bytes} + {row} * depth + {vector}"
 
 
-def _read(side: SwizzledTile, to: str) -> str:
+def _read(side: SwizzledLayout, to: str) -> str:
     return _READ.format(option="" if side.along_depth else ".trans", to=to, mask=side.row_vectors - 1)

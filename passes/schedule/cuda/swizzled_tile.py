@@ -20,14 +20,25 @@ from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.tir.common.expressions import number
 from nnefc.targets.machine.gpu.description import LOAD_BYTES, SHARED_BYTES_PER_CYCLE
 
-__all__ = ["RowTile", "SwizzledTile"]
+__all__ = ["RowLayout", "RowTile", "SwizzledLayout", "SwizzledTile"]
 
 _BANKS = SHARED_BYTES_PER_CYCLE // LOAD_BYTES  # vectors that shared memory gives at once
 
 
 @dataclass(frozen=True)
-class SwizzledTile(OperandTile):
-    """A tile of vectors of 16 bytes, in rows of eight, four or two of them; groups of rows follow one another."""
+class SwizzledLayout:
+    """The layout of a tile of vectors of 16 bytes, in rows of eight, four or two of them, one group behind the other.
+
+    Attributes:
+        positions, depths: of the tile.
+        lanes: elements of a vector.
+        along_depth: whether these are at one position, rather than at one depth.
+    """
+
+    positions: int
+    depths: int
+    lanes: int
+    along_depth: bool
 
     @property
     def size(self) -> int:
@@ -57,27 +68,6 @@ class SwizzledTile(OperandTile):
         """Returns the distance between groups of eight rows."""
         return LOAD_BYTES * 8 * self.row_vectors
 
-    @property
-    def slots(self) -> int:
-        """Positions that one thread copies to: one where it copies along positions and threads divide evenly."""
-        period = _BANKS * self.positions // (self.lanes * self.row_vectors)  # threads from a position to its next depth
-        return 1 if not self.along_depth and self.threads % period == 0 else self.vectors
-
-    def position(self, thread: tirx.Expr, vector: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
-        """Returns position and depth in the tile of a thread's vector, and whether it is in the tile at all.
-
-        Eight threads copy as many rows as fill the banks; the next eight, those of the next group of positions.
-        """
-        if self.along_depth:
-            return super().position(thread, vector)
-        element = vector * number(self.threads) + thread
-        column, tail = _divided(element, self.row_vectors)
-        row, tail = _divided(tail, _BANKS // self.row_vectors)
-        group, tail = _divided(tail, self.positions // (self.lanes * self.row_vectors))
-        position = (group * number(self.row_vectors) + column) * number(self.lanes)
-        depth = tail * number(_BANKS // self.row_vectors) + row
-        return position, depth, element < number(self.size // self.lanes)
-
     def at(self, position: tirx.Expr, depth: tirx.Expr) -> tirx.Expr:
         """Returns the offset in shared memory of the vector that begins at a position and a depth."""
         row, along, rows = (position, depth, self.positions) if self.along_depth else (depth, position, self.depths)
@@ -93,8 +83,8 @@ class SwizzledTile(OperandTile):
 
 
 @dataclass(frozen=True)
-class RowTile(SwizzledTile):
-    """A tile along depths whose rows have some of the depths: the rows of all positions, then those of the next depths.
+class RowLayout(SwizzledLayout):
+    """The layout of a tile along depths whose rows have some of them: rows of all positions, then of the next depths.
 
     Where a row is a single vector, eight positions fill the banks, and no swizzle is needed.
 
@@ -123,6 +113,37 @@ class RowTile(SwizzledTile):
         """Returns the offset from which a matrix instruction counts rows: of a position, and a multiple of lanes."""
         group, within = divmod(depth, self.row_depths)
         return position * number(self.row_depths) + number(group * self.positions * self.row_depths + within)
+
+
+@dataclass(frozen=True)
+class SwizzledTile(SwizzledLayout, OperandTile):
+    """An operand's tile in a swizzled layout, distributed among the threads of a block."""
+
+    @property
+    def slots(self) -> int:
+        """Positions that one thread copies to: one where it copies along positions and threads divide evenly."""
+        period = _BANKS * self.positions // (self.lanes * self.row_vectors)  # threads from a position to its next depth
+        return 1 if not self.along_depth and self.threads % period == 0 else self.vectors
+
+    def position(self, thread: tirx.Expr, vector: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr, tirx.Expr]:
+        """Returns position and depth in the tile of a thread's vector, and whether it is in the tile at all.
+
+        Eight threads copy as many rows as fill the banks; the next eight, those of the next group of positions.
+        """
+        if self.along_depth:
+            return super().position(thread, vector)
+        element = vector * number(self.threads) + thread
+        column, tail = _divided(element, self.row_vectors)
+        row, tail = _divided(tail, _BANKS // self.row_vectors)
+        group, tail = _divided(tail, self.positions // (self.lanes * self.row_vectors))
+        position = (group * number(self.row_vectors) + column) * number(self.lanes)
+        depth = tail * number(_BANKS // self.row_vectors) + row
+        return position, depth, element < number(self.size // self.lanes)
+
+
+@dataclass(frozen=True)
+class RowTile(RowLayout, SwizzledTile):
+    """An operand's tile along depths whose rows have some of the depths."""
 
 
 def _divided(value: tirx.Expr, divisor: int) -> tuple[tirx.Expr, tirx.Expr]:

@@ -86,7 +86,7 @@ class WarpgroupLaunch(TensorLaunch):
 
         depths = range(0, tile.depth, self._types.depth)
         products = [one(row, depth) for depth in depths for row in range(self._rows)]
-        return sequence(begin_products(self._sums, self._count), *products, commit_products())
+        return sequence(begin_products((self._sums, self._count)), *products, commit_products())
 
     def _loops_by_copies(
         self, thread: tirx.Expr, fetches: Sequence[OperandFetch], first_tile: tirx.Expr

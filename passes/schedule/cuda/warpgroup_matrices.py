@@ -22,10 +22,9 @@ from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 
 from nnefc.passes.schedule.cuda.portable_products import ProductTypes, c_type, portable_product
-from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledTile
+from nnefc.passes.schedule.cuda.swizzled_tile import SwizzledLayout
 from nnefc.passes.schedule.cuda.tensor_launch import FLOATS
 from nnefc.passes.schedule.cuda.warp_matrices import SUMS
-from nnefc.passes.schedule.gpu.contractions.operand_tile import OperandTile
 from nnefc.passes.schedule.gpu.nest import load
 from nnefc.targets.machine.cuda.capabilities import SPECIFIC_FEATURES, WARPGROUP, WARPGROUP_INSTRUCTION
 from nnefc.targets.machine.gpu.description import LOAD_BYTES, WARP
@@ -35,6 +34,7 @@ __all__ = [
     "commit_products",
     "fence_copies",
     "multiply_matrices",
+    "multiply_registers",
     "wait_for_products",
 ]
 
@@ -48,14 +48,16 @@ __device__ __forceinline__ void nnefc_fence_copies() {{
 }}
 """
 _BEGIN = """
-__device__ __forceinline__ void {name}({total} *sums) {{
+__device__ __forceinline__ void {name}({parameters}) {{
 #ifdef {macro}
-  #pragma unroll
-  for (int i = 0; i < {count}; ++i) asm volatile ("" : "+{kind}"(sums[i]) : : "memory");  // after writes to it
+{after}
   asm volatile ("wgmma.fence.sync.aligned;" : : : "memory");
 #endif
 }}
 """
+_AFTER = """\
+  #pragma unroll
+  for (int i = 0; i < {count}; ++i) asm volatile ("" : "+{kind}"({register}[i]) : : "memory");  // after writes to it"""
 _COMMIT = f"""
 __device__ __forceinline__ void nnefc_commit_products() {{
 #ifdef {_MACRO}
@@ -73,21 +75,28 @@ __device__ __forceinline__ void {name}({total} *sums) {{
 }}
 """
 _MULTIPLY = """
-__device__ __forceinline__ void {name}({total} *sums, const void *left, const void *right) {{
-  unsigned left_at = (unsigned)__cvta_generic_to_shared(left), right_at = (unsigned)__cvta_generic_to_shared(right);
+__device__ __forceinline__ void {name}({total} *sums, const {left_type} *left, const void *right) {{
+  unsigned {addresses};
 #ifdef {macro}
-  unsigned long long left_matrix = {left_layout}ull | (left_at & 0x3ffff) >> 4;
-  unsigned long long right_matrix = {right_layout}ull | (right_at & 0x3ffff) >> 4;
+{matrices}
   asm volatile (
       "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{types} {{{registers}}}, "
-      "%{count}, %{next}, 1{options};"
+      "{left}, %{right}, {adds}{options};"
       : {sums}
-      : "l"(left_matrix), "l"(right_matrix));
+      : {operands});
 #else
-{portable}
+{begin}{portable}
 #endif
 }}
 """
+_MATRIX = "  unsigned long long {side}_matrix = {layout}ull | ({side}_at & 0x3ffff) >> 4;"
+_ADDRESS = "{side}_at = (unsigned)__cvta_generic_to_shared({side})"
+_ZEROS = """\
+  #pragma unroll
+  for (int i = 0; i < {count}; ++i) sums[i] = 0;
+"""
+_KINDS = {"uint32": ("unsigned", "r"), **{dtype: (total, kind) for dtype, (total, kind, _) in SUMS.items()}}
+"""Types of registers in C, and as operands of assembly."""
 _SWIZZLES = {8: 1, 4: 2, 2: 3, 1: 0}  # by the vectors of a row
 
 
@@ -96,11 +105,23 @@ def fence_copies() -> tirx.Stmt:
     return tirx.Evaluate(cuda_func_call("nnefc_fence_copies", source_code=_FENCE_COPIES))
 
 
-def begin_products(sums: tirx.Var, count: int) -> tirx.Stmt:
-    """Orders what the thread did with `count` accumulators before the products that follow."""
-    name = f"nnefc_begin_products_{count}{_suffix(sums)}"
-    source = _BEGIN.format(name=name, count=count, macro=_MACRO, **c_type(str(sums.dtype)))
-    return tirx.Evaluate(cuda_func_call(name, _first(sums), source_code=source))
+def begin_products(*registers: tuple[tirx.Var, int]) -> tirx.Stmt:
+    """Orders what the thread did with registers before the products that follow.
+
+    Args:
+        registers: accumulators and left operands of these products, as buffers of so many elements.
+    """
+    name = "nnefc_begin_products" + "".join(f"_{count}{_suffix(each)}" for each, count in registers)
+    kinds = [(count, *_KINDS[str(each.dtype)]) for each, count in registers]
+    source = _BEGIN.format(
+        name=name,
+        macro=_MACRO,
+        parameters=", ".join(f"{c_name} *part{i}" for i, (_, c_name, _) in enumerate(kinds)),
+        after="\n".join(
+            _AFTER.format(count=count, kind=kind, register=f"part{i}") for i, (count, _, kind) in enumerate(kinds)
+        ),
+    )
+    return tirx.Evaluate(cuda_func_call(name, *(_first(each) for each, _ in registers), source_code=source))
 
 
 def commit_products() -> tirx.Stmt:
@@ -121,8 +142,9 @@ def multiply_matrices(
     types: ProductTypes,
     columns: int,
     shared: tirx.Var,
-    sides: tuple[OperandTile, OperandTile],
+    sides: tuple[SwizzledLayout, SwizzledLayout],
     offsets: tuple[tirx.Expr, tirx.Expr],
+    adds: bool = True,
 ) -> tirx.Stmt:
     """Begins to add the products of one instruction to the accumulators from `at` on.
 
@@ -130,15 +152,37 @@ def multiply_matrices(
         columns: of the right operand's tile; the left one has a warpgroup's 64 rows.
         shared: the buffer of both operands.
         sides: how they are laid out.
-        offsets: where their rows begin, see `SwizzledTile.rows_at`.
+        offsets: where their rows begin, see `SwizzledLayout.rows_at`.
+        adds: whether they are added to the accumulators, rather than written there.
     """
     left, right = sides
-    assert isinstance(left, SwizzledTile) and isinstance(right, SwizzledTile)
-    name = f"nnefc_multiply_warpgroup_{types.name}_{columns}_{left.name}_{right.name}"
+    name = f"nnefc_multiply_warpgroup_{types.name}_{columns}_{left.name}_{right.name}" + ("" if adds else "_first")
     addresses = (tirx.address_of(load(sums, at)), *(tirx.address_of(load(shared, offset)) for offset in offsets))
-    return tirx.Evaluate(
-        cuda_func_call(name, *addresses, source_code=_multiply_source(name, types, columns, left, right))
-    )
+    source = _multiply_source(name, types, columns, left, right, adds)
+    return tirx.Evaluate(cuda_func_call(name, *addresses, source_code=source))
+
+
+def multiply_registers(
+    sums: tirx.Var,
+    types: ProductTypes,
+    columns: int,
+    left: tuple[tirx.Var, tirx.Expr],
+    shared: tirx.Var,
+    right: SwizzledLayout,
+    offset: tirx.Expr,
+) -> tirx.Stmt:
+    """Begins to add the products of one instruction to the accumulators; the left operand is in registers.
+
+    Args:
+        columns: of the right operand's tile.
+        left: four registers of a thread, as `mma.sync` has them of the 16 rows of its warp, from an index on. They
+            must not change before the products are waited for.
+        shared, right, offset: the buffer of the right operand, its layout, and where its rows begin.
+    """
+    name = f"nnefc_multiply_warpgroup_{types.name}_{columns}_registers_{right.name}"
+    addresses = (_first(sums), tirx.address_of(load(*left)), tirx.address_of(load(shared, offset)))
+    source = _multiply_source(name, types, columns, None, right, adds=True)
+    return tirx.Evaluate(cuda_func_call(name, *addresses, source_code=source))
 
 
 def _suffix(sums: tirx.Var) -> str:
@@ -149,30 +193,40 @@ def _first(sums: tirx.Var) -> tirx.Expr:
     return tirx.address_of(load(sums, tirx.IntImm("int32", 0)))
 
 
-def _multiply_source(name: str, types: ProductTypes, columns: int, left: SwizzledTile, right: SwizzledTile) -> str:
+def _multiply_source(
+    name: str, types: ProductTypes, columns: int, left: SwizzledLayout | None, right: SwizzledLayout, adds: bool
+) -> str:
+    """Returns the source of a product of two matrices in shared memory, or of registers and one of these."""
     signs = ", 1, 1" if types.sums == "float32" else ""  # integers have none
-    transposed = f", {int(not left.along_depth)}, {int(not right.along_depth)}" if types.left in FLOATS else ""
+    sides = {"right": right} if left is None else {"left": left, "right": right}
+    flips = [f", {int(not side.along_depth)}" for side in sides.values()] if types.left in FLOATS else []
     count = columns * WARPGROUP_INSTRUCTION.rows // WARPGROUP
+    of_left = [f'"r"(left[{i}])' for i in range(4)] if left is None else ['"l"(left_matrix)']
+    numbers = [f"%{count + i}" for i in range(len(of_left))]
     warp_rows = WARPGROUP_INSTRUCTION.rows * WARP // WARPGROUP
     return _MULTIPLY.format(
         name=name,
         macro=_MACRO,
         total=c_type(types.sums)["total"],
+        left_type="unsigned" if left is None else "void",
+        addresses=", ".join(_ADDRESS.format(side=side) for side in sides),
+        matrices="\n".join(_MATRIX.format(side=side, layout=hex(_layout(of))) for side, of in sides.items()),
+        begin="" if adds else _ZEROS.format(count=count),
         types=types.ptx,
         depth=types.depth,
-        options=signs + transposed,
+        adds=int(adds),
+        options=signs + "".join(flips),
         columns=columns,
-        count=count,
-        next=count + 1,
+        left=f"{{{', '.join(numbers)}}}" if left is None else numbers[0],
+        right=count + len(of_left),
         registers=", ".join(f"%{i}" for i in range(count)),
         sums=", ".join(f'"+{SUMS[types.sums][1]}"(sums[{i}])' for i in range(count)),
-        left_layout=hex(_layout(left)),
-        right_layout=hex(_layout(right)),
+        operands=", ".join((*of_left, '"l"(right_matrix)')),
         portable=portable_product(types, columns, left, right, f"{warp_rows} * (threadIdx.x / 32 % 4)"),
     )
 
 
-def _layout(side: SwizzledTile) -> int:
+def _layout(side: SwizzledLayout) -> int:
     """Returns a matrix descriptor without its address."""
     leading, stride = side.leading_bytes // LOAD_BYTES, side.stride_bytes // LOAD_BYTES
     return leading << 16 | stride << 32 | _SWIZZLES[side.row_vectors] << 62

@@ -105,7 +105,7 @@ _MULTIPLY = re.compile(
 _MULTIPLY_WARPGROUP = re.compile(
     r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)"
     r"(?:k16\.f32\.(f16|bf16)\.\2|k8\.f32\.(tf32)\.tf32|k32\.s32\.([su]8)\.([su]8)|k32\.f32\.(e[45]m[23])\.(e[45]m[23]))"
-    r"\{([^}]*)\},%(\d+),%(\d+),1((?:,[01])*);"
+    r"\{([^}]*)\},(?:%(\d+)|\{([^}]*)\}),%(\d+),([01])((?:,[01])*);"
 )
 _LOAD_TENSOR_MEMORY = re.compile(r"tcgen05\.ld\.sync\.aligned\.(16x256b|32x32b)\.x(\d+)\.b32\{([^}]*)\},\[%(\d+)\];")
 _KINDS = {
@@ -173,13 +173,19 @@ def _call_of(statement: str) -> str:
         call += "(emulator_d, emulator_a, emulator_b, emulator_c, __LINE__)"
         return f"{{ {total} emulator_d[4]; {values}; {call}; {stores} }}"
     if (found := _MULTIPLY_WARPGROUP.fullmatch(template)) is not None and _has_options(found):
-        columns, half, *types, registers, left, right, options = found.groups()
-        sums = ", ".join(f"&({operands[int(number[1:])]})" for number in registers.split(","))
-        by_depths = [str(half is not None and option == "1").lower() for option in (options[5:6], options[7:8])]
-        matrices = [operands[int(number)] for number in (left, right)]
+        columns, half, *types, registers, left, fragment, right, adds, options = found.groups()
+        sums, kept = (
+            ", ".join(f"&({operands[int(number[1:])]})" for number in names.split(",")) if names else ""
+            for names in (registers, fragment)
+        )
+        sides = options[5:6] if left else "0", options[7:8] if left else options[5:6]
+        by_depths = [str(half is not None and option == "1").lower() for option in sides]
+        matrices = [operands[int(number)] if number else "0" for number in (left, right)]
         kind = "_".join(("emulator", *filter(None, (half, *types))))
-        arguments = ", ".join((columns, *matrices, *by_depths, kind, "__LINE__"))
-        return f"{{ void *emulator_d[] = {{{sums}}}; emulator_warpgroup_multiply(emulator_d, {arguments}); }}"
+        arguments = ", ".join((columns, *matrices, *by_depths, kind, str(adds == "1").lower(), "__LINE__"))
+        of_left = f"const void *emulator_a[] = {{{kept}}}; " if kept else ""
+        call = f"emulator_warpgroup_multiply(emulator_d, {'emulator_a' if kept else 'nullptr'}, {arguments});"
+        return f"{{ void *emulator_d[] = {{{sums}}}; {of_left}{call} }}"
     for pattern, call in _INSTRUCTIONS:
         if (found := re.fullmatch(pattern, template)) is not None:
             return found.expand(call).format(*(f"({operand})" for operand in operands))
@@ -187,8 +193,13 @@ def _call_of(statement: str) -> str:
 
 
 def _has_options(product: re.Match[str]) -> bool:
-    """Whether a wgmma has the options of its types: floats have signs, 16-bit floats transpositions besides."""
-    _, half, single, _, _, float8, *_, options = product.groups()
+    """Whether a wgmma has the options of its types: floats have signs, 16-bit floats transpositions besides.
+
+    A left operand in registers has four of them, is of 16-bit floats, and is not transposed.
+    """
+    _, half, single, _, _, float8, *_, fragment, _, _, options = product.groups()
+    if fragment:
+        return half is not None and fragment.count(",") == 3 and re.fullmatch(",1,1,[01]", options) is not None
     return re.fullmatch(",1,1,[01],[01]" if half else ",1,1" if single or float8 else "", options) is not None
 
 

@@ -89,12 +89,14 @@ void emulator_fence_barriers();
 // fence.proxy.async: what the thread wrote to shared memory before may be read by wgmma, once a barrier has followed.
 void emulator_fence_async();
 // wgmma of a warpgroup: `sums` are the thread's accumulators, of two columns of eight of two rows each; they are NaN (of bytes, -1)
-// until the thread has waited for the product's group. `left` and `right` are matrix descriptors, of operands of these types:
+// until the thread has waited for the product's group. `left` and `right` are matrix descriptors, of operands of these types; instead
+// of `left`, `fragment` may point at four registers of each thread. Accumulators are written where the product does not add to them.
 enum emulator_kind { emulator_f16, emulator_bf16, emulator_s8_s8, emulator_u8_s8, emulator_s8_u8, emulator_u8_u8,
                      emulator_e4m3_e4m3, emulator_e5m2_e4m3, emulator_e4m3_e5m2, emulator_e5m2_e5m2, emulator_tf32 };
 void emulator_warpgroup_fence();
-void emulator_warpgroup_multiply(void *const *sums, unsigned columns, emulator_bits left, emulator_bits right, bool left_by_depths,
-                                 bool right_by_depths, emulator_kind kind, int line);
+void emulator_warpgroup_multiply(void *const *sums, const void *const *fragment, unsigned columns, emulator_bits left,
+                                 emulator_bits right, bool left_by_depths, bool right_by_depths, emulator_kind kind, bool adds,
+                                 int line);
 void emulator_warpgroup_commit();
 void emulator_set_registers(unsigned wanted, bool rises, int line);
 void emulator_warpgroup_wait(unsigned groups_in_flight);

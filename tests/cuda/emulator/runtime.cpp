@@ -101,6 +101,13 @@ struct Matrices {  // the operands of a wgmma: matrix descriptors, and whether t
   unsigned columns;
   bool left_by_depths, right_by_depths;
   emulator_kind kind;
+  bool adds, left_in_registers;
+};
+constexpr unsigned FRAGMENT = 4;  // registers of a thread with its part of a left operand
+struct Fragment {  // that a wgmma on its way reads
+  const void *registers[FRAGMENT];
+  uint32_t values[FRAGMENT];
+  unsigned group;
 };
 struct Products {  // accumulators that wgmma instructions on their way write
   void *registers[MAX_COLUMNS / 2];
@@ -133,6 +140,9 @@ struct Thread {
   Matrices matrices;                // of IN_WARPGROUP
   Products *products;
   Reads *reads;  // of those that this thread was the last to reach
+  uint32_t fragment[FRAGMENT];  // of IN_WARPGROUP
+  Fragment *fragments;
+  unsigned fragment_count, fragment_space;
   unsigned product_count, product_space, product_groups, read_count, read_space;
   unsigned first_operand;  // of those that it may not have waited for
 };
@@ -436,7 +446,8 @@ Layout warpgroup_layout(uint64_t descriptor, bool by_depths) {
 }
 
 template <typename F> void gather_operands(const Matrices &matrices, uint16_t *elements, F check) {
-  gather_matrix(warpgroup_layout(matrices.left, matrices.left_by_depths), matrices.left_by_depths, ROWS, elements, check);
+  if (!matrices.left_in_registers)
+    gather_matrix(warpgroup_layout(matrices.left, matrices.left_by_depths), matrices.left_by_depths, ROWS, elements, check);
   gather_matrix(warpgroup_layout(matrices.right, matrices.right_by_depths), matrices.right_by_depths, matrices.columns, elements + ROWS * DEPTHS, check);
 }
 
@@ -459,6 +470,42 @@ float value_of(uint16_t bits, bool bfloat) {
 
 #include "tensor_memory.h"
 
+// The left operand from the registers of a warpgroup's threads (PTX manual, "Register Fragments for wgmma.mma_async"): register r of
+// lane 4 g + t has depths 2 t and 2 t + 1 of row g, plus 8 rows where r is odd, and 8 depths from the third on.
+void gather_fragments(unsigned first, uint16_t *elements) {
+  for (unsigned i = 0; i < WARPGROUP; ++i)
+    for (unsigned r = 0; r < FRAGMENT; ++r) {
+      const unsigned lane = i % 32, row = i / 32 * 16 + lane / 4 + r % 2 * 8, depth = lane % 4 * 2 + r / 2 * 8;
+      memcpy(elements + row * DEPTHS + depth, &threads[first + i].fragment[r], 4);
+    }
+}
+
+// Keeps the registers of the thread's left operand, which must not change before the product is waited for.
+void keep_fragment(const void *const *registers) {
+  Thread &self = threads[current];
+  if (self.fragment_count == self.fragment_space) {
+    self.fragment_space = self.fragment_space * 2 + 16;
+    self.fragments = (Fragment *)realloc(self.fragments, self.fragment_space * sizeof(Fragment));
+  }
+  Fragment &kept = self.fragments[self.fragment_count++];
+  kept.group = self.product_groups;
+  for (unsigned r = 0; r < FRAGMENT; ++r) kept.registers[r] = registers[r], memcpy(&kept.values[r], registers[r], 4);
+  memcpy(self.fragment, kept.values, sizeof(self.fragment));
+}
+
+// Reports registers of left operands that have changed before their products, but for the last groups, were waited for.
+void check_fragments(unsigned groups_in_flight) {
+  Thread &self = threads[current];
+  unsigned left = 0;
+  for (unsigned i = 0; i < self.fragment_count; ++i) {
+    const Fragment &kept = self.fragments[i];
+    for (unsigned r = 0; r < FRAGMENT; ++r)
+      if (memcmp(kept.registers[r], &kept.values[r], 4)) emulator_fail("a register of wgmma's left operand has changed before it was waited for");
+    if (kept.group + groups_in_flight >= self.product_groups) self.fragments[left++] = kept;
+  }
+  self.fragment_count = left;
+}
+
 // Reads the operands that all threads of the warpgroup name, for all of them.
 void read_matrices() {
   Thread &self = threads[current];
@@ -474,6 +521,7 @@ void read_matrices() {
   }
   uint16_t *read = (uint16_t *)malloc(elements * sizeof(uint16_t));
   begin_operand_read();
+  if (matrices.left_in_registers) gather_fragments(first, read);
   gather_operands(matrices, read, [](unsigned address, char *from) {
     if (check_operand(address)) access(from, VECTOR, false, false);
     else access(from, VECTOR, false, true), check_fenced(from, VECTOR, own_rank);
@@ -531,6 +579,7 @@ void add_products(void *const *sums) {
       if (memcmp(own->registers[i], &poison, 4)) emulator_fail("an accumulator of wgmma has changed before it was waited for");
   }
   own->group = self.product_groups;
+  if (!self.matrices.adds) memset(own->values, 0, registers * 4);
   const unsigned group = current / WARPGROUP;
   for (unsigned i = 0; i < registers; ++i) {
     unsigned row = (first_row + i / 2 % 2 * 8) * DEPTHS, column = (i / 4 * 8 + lane % 4 * 2 + i % 2) * DEPTHS;
@@ -553,6 +602,7 @@ void add_products(void *const *sums) {
 void check_reads(const Reads &reads) {
   const unsigned elements = (ROWS + reads.matrices.columns) * DEPTHS;
   uint16_t *now = (uint16_t *)malloc(elements * sizeof(uint16_t));
+  memcpy(now, reads.elements, elements * sizeof(uint16_t));  // those in registers are checked by their threads
   gather_operands(reads.matrices, now, [](unsigned, char *) {});
   const bool same = memcmp(now, reads.elements, elements * sizeof(uint16_t)) == 0;
   free(now);
@@ -710,7 +760,7 @@ void run_cluster() {
     threads[i].warp_time = 0;
     threads[i].mask = 0;
     threads[i].copy_count = threads[i].groups = threads[i].fences = threads[i].ordered_fences = 0;
-    threads[i].product_count = threads[i].product_groups = threads[i].read_count = threads[i].first_operand = 0;
+    threads[i].product_count = threads[i].product_groups = threads[i].read_count = threads[i].fragment_count = threads[i].first_operand = 0;
     threads[i].begun = false;
     threads[i].fence_epoch = 0;
     threads[i].met = nullptr;
@@ -1045,15 +1095,16 @@ void emulator_fence_async() { ++threads[current].fences; }
 
 void emulator_warpgroup_fence() { threads[current].begun = true; }
 
-void emulator_warpgroup_multiply(void *const *sums, unsigned columns, uint64_t left, uint64_t right, bool left_by_depths,
-                                 bool right_by_depths, emulator_kind kind, int line) {
+void emulator_warpgroup_multiply(void *const *sums, const void *const *fragment, unsigned columns, uint64_t left, uint64_t right,
+                                 bool left_by_depths, bool right_by_depths, emulator_kind kind, bool adds, int line) {
   Thread &self = threads[current];
   const unsigned first = current / WARPGROUP * WARPGROUP;
   if (first + WARPGROUP > count) emulator_fail("wgmma of threads that are no whole warpgroup");
   if (columns % (has_bytes(kind) && columns > 32 ? 16 : 8) || columns > MAX_COLUMNS)
     emulator_fail("wgmma with a number of columns that it does not have");
   if (!self.begun) emulator_fail("wgmma without wgmma.fence since its accumulators may have been accessed");
-  self.matrices = {left, right, columns, left_by_depths, right_by_depths, kind};
+  self.matrices = {left, right, columns, left_by_depths, right_by_depths, kind, adds, fragment != nullptr};
+  if (fragment) keep_fragment(fragment);
   self.line = line;
   self.state = IN_WARPGROUP;
   unsigned arrived = 0;
@@ -1098,6 +1149,7 @@ void emulator_warpgroup_commit() { ++threads[current].product_groups; }
 void emulator_warpgroup_wait(unsigned groups_in_flight) {
   Thread &self = threads[current];
   wait_for_operands(groups_in_flight);
+  check_fragments(groups_in_flight);
   unsigned left = 0;
   for (unsigned i = 0; i < self.read_count; ++i) {
     if (self.reads[i].group + groups_in_flight < self.product_groups) check_reads(self.reads[i]);

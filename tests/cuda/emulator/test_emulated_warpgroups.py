@@ -53,6 +53,35 @@ extern "C" __global__ void __launch_bounds__(128) products(half* __restrict__ a,
   }
 }
 """
+# A warpgroup multiplies 64 by 16, in registers, with 16 by 16; `sums` need no value, for the product writes them.
+FRAGMENTS = r"""
+extern "C" __global__ void __launch_bounds__(128) fragments(half* __restrict__ a, half* __restrict__ b,
+                                                            float* __restrict__ out, int mistake) {
+  extern __shared__ __align__(1024) uchar memory[];
+  int n = ((int)threadIdx.x), row = n / 32 * 16 + n % 32 / 4;
+  half *right = (half*)memory;
+  if (n < 32) for (int i = 0; i < 8; ++i)
+    right[n / 2 * 16 + ((n % 2) ^ (n / 2 / 4 % 2)) * 8 + i] = b[n / 2 * 16 + n % 2 * 8 + i];
+  asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+  __syncthreads();
+  unsigned left[4];
+  for (int i = 0; i < 4; ++i) left[i] = *(unsigned*)(a + (row + i % 2 * 8) * 16 + n % 4 * 2 + i / 2 * 8);
+  float sums[8];
+  for (int i = 0; i < 8; ++i) sums[i] = __builtin_nanf("");
+  unsigned long long second = (unsigned long long)__cvta_generic_to_shared(right) >> 4 | 16ull << 32 | 3ull << 62;
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+  asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7}, "
+    "{%8, %9, %10, %11}, %12, 0, 1, 1, 1;"
+    : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]), "+f"(sums[6]),
+      "+f"(sums[7])
+    : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(second));
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+  if (mistake && n == 77) left[2] = 0u;
+  asm volatile("wgmma.wait_group.sync.aligned 0;" : : : "memory");
+  left[2] = 0u;
+  for (int i = 0; i < 8; ++i) out[(row + i / 2 % 2 * 8) * 16 + i / 4 * 8 + n % 4 * 2 + i % 2] = sums[i];
+}
+"""
 SHARED = 64 * 64 * 2 + 64 * 16 * 2
 MISTAKES = {
     "no fence of the proxies": (1, r"which thread .* wrote with no fence\.proxy\.async and barrier between"),
@@ -68,7 +97,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> EmulatedKernels:
-    return emulate("typedef unsigned char uchar;\n" + SOURCE, tmp_path_factory.mktemp("warpgroups"))
+    return emulate("typedef unsigned char uchar;\n" + SOURCE + FRAGMENTS, tmp_path_factory.mktemp("warpgroups"))
 
 
 def operands() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -94,3 +123,15 @@ def test_accumulators_are_nan_before_their_group_is_waited_for(kernels: Emulated
     a, b, out = operands()
     kernels.launch("products", (a, b, out, 9), (1,), (128,), SHARED)
     assert np.isnan(out).all()
+
+
+def test_left_operands_in_registers_are_multiplied(kernels: EmulatedKernels) -> None:
+    a, b, out = operands()
+    kernels.launch_in_orders("fragments", (a[:, :16].copy(), b, out, 0), (1,), (128,), 512)
+    np.testing.assert_allclose(out, a[:, :16].astype(np.float32) @ b[:16].astype(np.float32), rtol=1e-5, atol=1e-5)
+
+
+def test_left_operands_in_registers_must_not_change(kernels: EmulatedKernels) -> None:
+    a, b, out = operands()
+    with pytest.raises(EmulationError, match="register of wgmma's left operand has changed"):
+        kernels.launch_in_orders("fragments", (a[:, :16].copy(), b, out, 1), (1,), (128,), 512)

@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from nnefc.passes.schedule.analysis import KernelAnalysis
 from nnefc.passes.schedule.gpu.attention.analysis import Attention, attention_of
 from nnefc.passes.schedule.gpu.attention.fragments import Fragment
-from nnefc.passes.schedule.gpu.attention.launch import AttentionLaunch
+from nnefc.passes.schedule.gpu.attention.launch import SerialLaunch
 from nnefc.passes.schedule.gpu.attention.tiles import FmaTile, choose_tile, fma_tiles
 from nnefc.passes.schedule.gpu.nest import load, sequence, store
 from nnefc.passes.tir.common.expressions import number
@@ -31,7 +31,7 @@ class AttentionRule:
         return None if attention is None or tile is None else _FmaLaunch(attention, tile, target).schedule()
 
 
-class _FmaLaunch(AttentionLaunch):
+class _FmaLaunch(SerialLaunch):
     """Products by multiply-adds: eight threads share four queries, and the powers go through shared memory."""
 
     _tile: FmaTile

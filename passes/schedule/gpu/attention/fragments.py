@@ -12,6 +12,7 @@ from tvm import tirx
 from nnefc.ir.gpu_operators import power_of_two
 from nnefc.passes.schedule.gpu.attention.analysis import Matrix
 from nnefc.passes.schedule.gpu.nest import Nest, load, store
+from nnefc.passes.tir.common.expressions import number
 
 __all__ = ["HIDDEN", "LOWEST", "Fragment", "SharedTile", "power_of"]
 
@@ -76,6 +77,7 @@ class SharedTile:
         first, stride: where it begins in shared memory, and from row to row.
         lanes: elements that a thread fetches at once.
         copied: whether they are copied past the registers.
+        stages: tiles in shared memory, one behind the other.
     """
 
     matrix: Matrix
@@ -85,8 +87,18 @@ class SharedTile:
     stride: int
     lanes: int
     copied: bool
+    stages: int
+
+    @property
+    def size(self) -> int:
+        """Elements of shared memory of a stage."""
+        return self.rows * self.stride
 
     @property
     def end(self) -> int:
         """Where it ends in shared memory."""
-        return self.first + self.rows * self.stride
+        return self.first + self.stages * self.size
+
+    def at(self, row: tirx.Expr, column: tirx.Expr) -> tirx.Expr:
+        """Returns the index in shared memory, from the stage's first, of the elements that a thread fetches at once."""
+        return row * number(self.stride) + column

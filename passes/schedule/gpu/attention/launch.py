@@ -12,7 +12,7 @@
 
 The softmax follows the largest score so far (Milakov and Gimelshein, "Online normalizer calculation for softmax",
 2018; Dao, "FlashAttention-2", 2023). Keys and values have a tile each in shared memory: one is on its way while the
-other is multiplied.
+other is multiplied. A launch whose products run while threads go on may take these steps in another order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from nnefc.symbolic.dims import ceil_div
 from nnefc.targets.machine.gpu.description import LOAD_BYTES
 from nnefc.targets.machine.gpu.target import GpuTarget
 
-__all__ = ["AttentionLaunch"]
+__all__ = ["AttentionLaunch", "SerialLaunch"]
 
 
 class AttentionLaunch(ABC):
@@ -82,7 +82,7 @@ class AttentionLaunch(ABC):
         is_loaded = isinstance(matrix.element, TensorLoad)
         is_same = is_loaded and matrix.dtype == self._element
         copied = is_same and lanes == widest and self._target.has_asynchronous_copies
-        return SharedTile(matrix, rows, columns, first, stride, lanes if is_loaded else 1, copied)
+        return SharedTile(matrix, rows, columns, first, stride, lanes if is_loaded else 1, copied, stages=1)
 
     # What the instructions determine.
 
@@ -95,20 +95,8 @@ class AttentionLaunch(ABC):
         """Returns the query of the tile that a row of a thread is."""
 
     @abstractmethod
-    def _begin(self) -> tirx.Stmt | None:
-        """Reads the queries once they are in shared memory."""
-
-    @abstractmethod
-    def _multiply_keys(self) -> tirx.Stmt:
-        """Computes the products of all queries and keys of the tile."""
-
-    @abstractmethod
-    def _multiply_values(self) -> tirx.Stmt:
-        """Adds the products of the powers and the values of the tile to the sums."""
-
-    def _publish(self) -> tirx.Stmt | None:
-        """Passes the powers on to the threads that multiply them with values."""
-        return None
+    def _steps(self, first: tirx.Expr, count: tirx.Expr) -> tirx.Stmt:
+        """Takes the queries through `count` tiles of keys from `first` on, the first of which is on its way."""
 
     # The loops.
 
@@ -133,32 +121,11 @@ class AttentionLaunch(ABC):
         begin, self._end = attention.keys_seen(nest, self._batch, self._first_query, self._last_query)
         first = nest.simplify(tirx.floordiv(begin, number(tile.keys)) * number(tile.keys))
         count = nest.simplify(tirx.floordiv(self._end - first + number(tile.keys - 1), number(tile.keys)))
-
-        def step(index: tirx.Expr) -> tirx.Stmt:
-            start = nest.simplify(first + index * number(tile.keys))
-            following = nest.simplify(start + number(tile.keys))
-            more = index + number(1) < count
-            return sequence(
-                self._wait(),
-                synchronize(),
-                self._fetch(self._values, start, self._end),
-                self._multiply_keys(),
-                self._softmax(start),
-                self._publish(),
-                self._wait(),
-                synchronize(),
-                tirx.IfThenElse(more, self._fetch(self._keys, following, self._end), None),
-                self._multiply_values(),
-            )
-
         return sequence(
             self._fetch(self._queries, self._first_query, number(attention.queries)),
             self._fetch(self._keys, first, self._end),
             self._zeros(),
-            self._wait(),
-            synchronize(),
-            self._begin(),
-            nest.until(count, step, "step"),
+            self._steps(first, count),
             self._results(),
         )
 
@@ -175,9 +142,10 @@ class AttentionLaunch(ABC):
 
     # Shared memory.
 
-    def _fetch(self, side: SharedTile, first: tirx.Expr, end: tirx.Expr) -> tirx.Stmt:
-        """Begins to copy rows from `first` on, those before `end`; zeros for the others."""
+    def _fetch(self, side: SharedTile, first: tirx.Expr, end: tirx.Expr, stage: tirx.Expr | None = None) -> tirx.Stmt:
+        """Begins to copy rows from `first` on, those before `end`, to a stage, or the first; zeros for the others."""
         nest, groups = self._nest, side.columns // side.lanes
+        base = number(side.first) + (number(0) if stage is None else stage * number(side.size))
         count = -(-side.rows * groups // self._tile.threads)
 
         def one(vector: tirx.Expr) -> tirx.Stmt:
@@ -187,7 +155,7 @@ class AttentionLaunch(ABC):
             limits = [first + row < end, column < number(side.matrix.columns)]
             limits = [nest.simplify(limit) for limit in limits if not nest.holds(limit)]
             inside = tirx.all(*limits) if limits else tirx.const(True, "bool")
-            position = nest.simplify(number(side.first) + row * number(side.stride) + column)
+            position = nest.simplify(base + side.at(row, column))
             stmt = self._put(side, position, first + row, column, inside)
             return stmt if nest.holds(present) else tirx.IfThenElse(nest.simplify(present), stmt, None)
 
@@ -278,11 +246,16 @@ class AttentionLaunch(ABC):
             store(self._rescaled, power_of(before - load(highest, row), self._attention.factor), row),
             store(self._totals, load(self._totals, row) * load(self._rescaled, row), row),
             scores.each_of_row(nest, power),
-            self._sums.each_of_row(nest, partial(self._scaled, row)),
         )
 
-    def _scaled(self, row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
-        return self._sums.put(self._sums.at(row, group, lane) * load(self._rescaled, row), row, group, lane)
+    def _rescale(self) -> tirx.Stmt:
+        """Makes the sums relative to the largest score of each query so far, as :meth:`_softmax` has found it."""
+        sums = self._sums
+
+        def scaled(row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt:
+            return sums.put(sums.at(row, group, lane) * load(self._rescaled, row), row, group, lane)
+
+        return sums.each(self._nest, scaled)
 
     def _weighted(self, start: tirx.Expr, row: tirx.Expr, group: tirx.Expr, lane: tirx.Expr) -> tirx.Stmt | None:
         """Computes the factor of the values in place of the power, where that is another one."""
@@ -348,6 +321,49 @@ class AttentionLaunch(ABC):
         if self._nest.holds(condition):
             return stmt
         return tirx.IfThenElse(self._nest.simplify(condition), stmt, None)
+
+
+class SerialLaunch(AttentionLaunch):
+    """Multiplies a tile of keys, then one of values: one of them is on its way while the other is multiplied."""
+
+    def _steps(self, first: tirx.Expr, count: tirx.Expr) -> tirx.Stmt:
+        nest, tile = self._nest, self._tile
+
+        def step(index: tirx.Expr) -> tirx.Stmt:
+            start = nest.simplify(first + index * number(tile.keys))
+            following = nest.simplify(start + number(tile.keys))
+            more = index + number(1) < count
+            return sequence(
+                self._wait(),
+                synchronize(),
+                self._fetch(self._values, start, self._end),
+                self._multiply_keys(),
+                self._softmax(start),
+                self._rescale(),
+                self._publish(),
+                self._wait(),
+                synchronize(),
+                tirx.IfThenElse(more, self._fetch(self._keys, following, self._end), None),
+                self._multiply_values(),
+            )
+
+        return sequence(self._wait(), synchronize(), self._begin(), nest.until(count, step, "step"))
+
+    @abstractmethod
+    def _begin(self) -> tirx.Stmt | None:
+        """Reads the queries once they are in shared memory."""
+
+    @abstractmethod
+    def _multiply_keys(self) -> tirx.Stmt:
+        """Computes the products of all queries and keys of the tile."""
+
+    @abstractmethod
+    def _multiply_values(self) -> tirx.Stmt:
+        """Adds the products of the powers and the values of the tile to the sums."""
+
+    def _publish(self) -> tirx.Stmt | None:
+        """Passes the powers on to the threads that multiply them with values."""
+        return None
 
 
 def _has_choice(result: tirx.Expr) -> bool:
