@@ -174,8 +174,8 @@ def _compared(graphs: Sequence[Graph], way: Way) -> Outcome:
         with _strict_warnings():
             results = [_validate(graph, way, validated)] if way.validates else run(graph, way, graphs, others)
             if way.twin is not None:
-                first, *others = [*results, *run(graph, way.twin)]
-                for other in others:
+                first, *twins = [*results, *run(graph, way.twin)]
+                for other in twins:
                     _check_bits(first, other, f"{way.twin.name}, or other threads")
     except Wrong as error:
         wrong = str(error)
