@@ -160,7 +160,7 @@ class _Heads:
         yield loop(self.vectors, part, "n")
 
     def _highest(self, head: tirx.Expr) -> Iterator[tirx.Stmt]:
-        """The largest score so far in all lanes, and what the sums so far are multiplied with."""
+        """Updates the running maximum of a head, in all lanes, and the factor that rescales its sums."""
         own, all_lanes = self._own(head), local("lanes", self.lanes)
         lowest = spread(tirx.const(LOWEST, "float32"), self.lanes)
         yield AllocBuffer(all_lanes)
@@ -182,7 +182,7 @@ class _Heads:
         )
 
     def _weight(self, head: tirx.Expr, start: tirx.Expr, key: tirx.Expr) -> tirx.Stmt:
-        """Returns the factor of the values, instead of the bare power."""
+        """Replaces the exponential of a score by the weight of the key's value."""
         problem, at, own = self.problem, head * _BLOCK + key, head * self.lanes
         where = self.loads, self._of_head(head), int64(0), start + key
         assert problem.weight is not None
@@ -193,7 +193,7 @@ class _Heads:
         return tirx.SeqStmt([made, tirx.BufferStore(self.chosen, chosen, [own])])
 
     def _weighted(self, start: tirx.Expr, count: tirx.Expr) -> Iterator[tirx.Stmt]:
-        """Sums of values with the powers of a block, some vectors of them at once."""
+        """Adds the values of a block, weighted by the exponentials, to the sums: up to four vectors at a time."""
         at_once = next(n for n in (4, 2, 1) if self.wide % n == 0)
         lanes, made = self.lanes, local("made", self.heads * at_once * self.lanes)
 
@@ -235,7 +235,7 @@ class _Heads:
         yield loop(self.wide // at_once, some, "n")
 
     def _result(self) -> Iterator[tirx.Stmt]:
-        """Divides the weighted sums by the sum of the powers."""
+        """Divides the weighted sums by the sum of the exponentials."""
         problem, lanes, zero = self.problem, self.lanes, tirx.const(0, "float32")
         for head in range(self.heads):
             number = int64(head)

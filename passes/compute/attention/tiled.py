@@ -60,7 +60,7 @@ def attend(problem: Attended, tiles: AttentionTiles, operands: Sequence[te.Tenso
 
 
 def _computed(problem: Attended, tiles: AttentionTiles, sources: Sequence[tirx.Var], target: tirx.Var) -> tirx.Stmt:
-    """Returns all queries: in tiles, but a single one of each head by itself."""
+    """Returns the attention of all queries: in tiles, or without tiles where each head has one query."""
     loads = [_load_of(source) for source in sources]
     if not tiles.heads:
         return _all_tiles(problem, tiles, loads, target)
@@ -76,7 +76,7 @@ def _load_of(source: tirx.Var) -> Callable[[Index], tirx.Expr]:
 
 
 def _all_tiles(problem: Attended, tiles: AttentionTiles, loads: Loads, target: tirx.Var) -> tirx.Stmt:
-    """Returns all heads, and all tiles of each, as one loop."""
+    """Returns one loop over the tiles of all heads."""
     sizes = [*problem.batch, sum(_tile_counts(problem.queries, tiles))]
 
     def one(number: tirx.Expr) -> tirx.Stmt:
@@ -87,7 +87,7 @@ def _all_tiles(problem: Attended, tiles: AttentionTiles, loads: Loads, target: t
 
 
 def _all_groups(problem: Attended, tiles: AttentionTiles, loads: Loads, target: tirx.Var) -> tirx.Stmt:
-    """Returns all heads of a single query, those that share keys together."""
+    """Returns one loop over groups of heads that share keys; each head has one query."""
     *outer, heads = problem.batch or (1,)
     sizes = [*outer, heads // tiles.heads]
 
@@ -106,7 +106,7 @@ def _shared(count: Dimension, body: Callable[[tirx.Expr], tirx.Stmt], tiles: Att
 
 
 def _digits(number: tirx.Expr, sizes: Sequence[Dimension]) -> list[tirx.Expr]:
-    """Returns a running number as an index into axes of these sizes."""
+    """Splits a flat index into indices of dimensions of these sizes."""
     index: list[tirx.Expr] = []
     for size in reversed(sizes[1:]):
         index.insert(0, int64(0) if size == 1 else number % expression(size))
@@ -204,12 +204,12 @@ class _Tile:
         )
 
     def _row(self, lane: tirx.Expr) -> tirx.Expr:
-        """Returns the query in a lane; in those beyond the last query, the last one again."""
+        """Returns the index of the query of a lane, clamped to the last query."""
         row = self.begin + lane
         return tirx.min(row, expression(self.problem.queries - 1)) if self.clamped else row
 
     def _each(self, buffer: tirx.Var, value: tirx.Expr | Callable[[tirx.Expr], tirx.Expr]) -> Iterator[tirx.Stmt]:
-        """Stores of all vectors of a buffer of one number a lane; a function gives the value at a position."""
+        """Stores a value to each vector of a buffer with one element per query; a function is given its position."""
         for vector in range(self.vectors):
             position = lanes_at(vector * self.lanes, self.lanes)
             yield tirx.BufferStore(buffer, value(position) if callable(value) else value, [position])
@@ -312,7 +312,7 @@ class _Tile:
             yield loop(count, one, "key")
 
     def _scores(self, start: tirx.Expr, first: tirx.Expr, count: tirx.Expr, clamped: bool) -> Iterator[tirx.Stmt]:
-        """Scores of some keys of a block, the `first` ones of these; of the last key again, beyond it."""
+        """Computes the scores of keys of a block, from `first` on; `clamped` reads the last key for those beyond it."""
         problem, lanes = self.problem, self.lanes
         products = local("products", self.rows * self.across)
         last = expression(problem.keys - 1)
@@ -391,7 +391,7 @@ class _Tile:
         yield loop(count, powers, "key")
 
     def _weight(self, start: tirx.Expr, key: tirx.Expr, vector: int, lane: tirx.Expr) -> tirx.Stmt:
-        """Returns the factor of the values, instead of the bare power."""
+        """Replaces the exponential of a score by the weight of the key's value."""
         lane = vector * self.lanes + lane
         problem, at = self.problem, key * int64(self.across) + lane
         where = self.loads, self.batch, self._row(lane), start + key
@@ -403,7 +403,7 @@ class _Tile:
         return tirx.SeqStmt([made, tirx.BufferStore(self.chosen, chosen, [lane])])
 
     def _weighted(self, start: tirx.Expr, count: tirx.Expr) -> Iterator[tirx.Stmt]:
-        """Sums of values with the powers of a block."""
+        """Adds the values of a block, weighted by the exponentials of its scores, to the sums."""
         whole = self.problem.width // self.rows
         if whole:
             yield loop(whole, lambda n: self._weighted_rows(start, count, n * int64(self.rows), self.rows), "rows")
@@ -439,7 +439,7 @@ class _Tile:
         yield self._tile(rows, stored)
 
     def _result(self) -> Iterator[tirx.Stmt]:
-        """Divides the weighted sums by the sum of the powers, and stores them transposed."""
+        """Divides the weighted sums by the sum of the exponentials, and stores them transposed."""
         problem, lanes = self.problem, self.lanes
         shares = local("shares", self.across)
         zero = spread(tirx.const(0, "float32"), lanes)

@@ -27,7 +27,7 @@ _NAME = "nnefc.pair_of_bytes"
 
 
 def _paired(kernel: Sequence[int]) -> int:
-    """Returns the axis of a filter whose taps are taken two at a time: of those that need least pairs, the first."""
+    """Returns the first axis of a filter along which pairs of taps need the fewest padding zeros."""
     return min(range(len(kernel)), key=lambda axis: ceil_div(kernel[axis], 2) / kernel[axis])
 
 
@@ -88,7 +88,7 @@ def use_int16x2() -> None:
 
 
 def _pair(call: tvm.ir.Call) -> tirx.Expr:
-    """Vectors of 16 bits whose elements take turns."""
+    """Interleaves the elements of two int16 vectors: the first one is in the low halves of int32 lanes."""
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes == 1:
         low, high = (scalar.astype("int32") for scalar in call.args)

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def _lengths(vector: int) -> tuple[int, int, int]:
-    """Bytes that are multiplied at once: of 8 bits, or extended to 16 and to 32, the most first."""
+    """Returns how many bytes one instruction multiplies: as they are, or extended to 16 or to 32 bits."""
     return vector, vector // 2, vector // 4
 
 

@@ -106,7 +106,7 @@ def _added_signed_pairs(
 def _paired_sums(
     _: DotProduct, multiply: str, lanes: int, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr
 ) -> tirx.Expr:
-    """Sums of two products, added to those of 16 bits."""
+    """Adds sums of two products each to `total`, both int16."""
     sums = tirx.reinterpret(f"int16x{2 * lanes}", total) + _products_of_pairs(multiply, lanes, left, right)
     return tirx.reinterpret(f"int32x{lanes}", sums)
 
@@ -122,7 +122,7 @@ def _added_neighbours(pairs: tirx.Expr, lanes: int) -> tirx.Expr:
 
 
 def _sum_of_int16(call: tvm.ir.Call) -> tirx.Expr:
-    """Neighbours in 32 bits."""
+    """Adds the two int16 halves of each int32 lane."""
     (total,) = call.args
     lanes = int(tvm.DataType(str(call.expr_ty().dtype)).lanes)
     if lanes in dict(PMADDWD.intrinsics):
@@ -132,7 +132,7 @@ def _sum_of_int16(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _by_lanes(product: DotProduct, lanes: int, *args: tirx.Expr) -> tirx.Expr:
-    """Compute each lane apart, by scalar arithmetic or by the scalar form of the instruction."""
+    """Compute each lane by scalar arithmetic, or by the scalar form of the instruction."""
     one = functools.partial(_by_pairs if product.name in WIDENING_PAIRS else _by_arithmetic, product)
     if lanes == 1:
         return one(*args)
@@ -297,7 +297,7 @@ def _instruction(
 
 
 def _by_pairs(product: DotProduct, total: tirx.Expr, left: tirx.Expr, right: tirx.Expr) -> tirx.Expr:
-    """Returns the even bytes of both, then the odd ones, each two as two halves of a word."""
+    """Adds four products of bytes by two `smlad`: of the even bytes, then of the odd ones, each two as int16x2."""
     widen = WIDENING_PAIRS[product.name]
     for shift in (0, 8):
         pair = []
@@ -325,7 +325,7 @@ def _byte_products(call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _even_and_odd(vector: tirx.Expr, number: int) -> list[tirx.Expr]:
-    """Four bytes of a vector as two words of two halves each."""
+    """Extends four bytes of a vector to 16 bits: the even ones in one int32, the odd ones in another."""
     dtype, lanes = str(vector.expr_ty().dtype).split("x")[0], int(tvm.DataType(str(vector.expr_ty().dtype)).lanes)
     words = tirx.reinterpret("int32" if lanes == 4 else f"int32x{lanes // 4}", vector)
     word = words if lanes == 4 else tirx.Shuffle([words], [number])

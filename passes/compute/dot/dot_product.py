@@ -107,7 +107,7 @@ class Multiplication:
 
     @property
     def _longest(self) -> int:
-        """Steps of a sum in a 16-bit float, at most; 0 for sums of other types."""
+        """The maximum number of products that a float16 sum accumulates; 0 for sums of other types."""
         return 0 if self.dot is None else LONGEST_FLOAT16_SUMS.get(self.dot.name, 0)
 
     @property

@@ -181,7 +181,7 @@ def use_packed_elements() -> None:
 
 
 def _shifted(bits: int, call: tvm.ir.Call) -> tirx.Expr:
-    """To the highest bits, and down again as a signed number."""
+    """Sign-extends an integer of `bits` bits at a bit position: shifts it to the top of the word, and back."""
     word, position = call.args
     lanes = _lanes_of(call)
     tail = _all_lanes(tirx.const(32 - bits, "int32"), lanes)
@@ -204,7 +204,7 @@ def _masked(bits: int, call: tvm.ir.Call) -> tirx.Expr:
 
 
 def _joined(bits: int, words: Sequence[tirx.Expr], quad: int, lanes: int) -> tirx.Expr:
-    """Returns a quad of a group of words: of each, the bits that belong to it."""
+    """Extracts the integers of a quad, one in each byte, from the parts of them that several words hold."""
     found = None
     for word, start, first, count in _parts(bits, quad):
         shift = _all_lanes(tirx.const(abs(start - first), "int32"), lanes)
@@ -216,12 +216,12 @@ def _joined(bits: int, words: Sequence[tirx.Expr], quad: int, lanes: int) -> tir
 
 
 def _in_bytes(bits: int) -> int:
-    """Returns a word with the lowest bits of its bytes set."""
+    """Returns an int32 mask of the lowest `bits` bits of each byte."""
     return ((1 << bits) - 1) * 0x01010101
 
 
 def _looked_up(call: tvm.ir.Call) -> tirx.Expr:
-    """The instruction reads the lowest 4 bits of each lane."""
+    """Converts signed 4-bit integers to float32 by a table in a register, which a permutation reads."""
     lanes = _lanes_of(call)
     if lanes != _LANES:
         return _shifted(4, call)

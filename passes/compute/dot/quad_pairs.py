@@ -311,13 +311,13 @@ def _numbers(counts: Sequence[int]) -> tuple[int, ...]:
 
 
 def _time(numbers: Sequence[int]) -> float:
-    """Returns the time of so many of each kind, in that of a quad by `vpmaddwd`."""
+    """Returns the estimated time of `numbers` of quads of each kind, in units of one quad by `vpmaddwd`."""
     kinds = zip(_SIZES, numbers, _COSTS, strict=True)
     return sum(_LOOP + size * number * cost for size, number, cost in kinds if number)
 
 
 def _in_order(kinds: Sequence[list[_Quads]], numbers: Sequence[int]) -> list[int]:
-    """Returns the quads of a block, so many of each kind; -1 for none."""
+    """Returns the order of the quads of a block, `numbers` of each kind; -1 stands for padding."""
     made: list[int] = []
     left: list[_Quads] = []
     for size, quads, number in zip(_SIZES, kinds, numbers, strict=True):
@@ -329,7 +329,7 @@ def _in_order(kinds: Sequence[list[_Quads]], numbers: Sequence[int]) -> list[int
 
 
 def _shift(folded: np.ndarray) -> np.ndarray:
-    """Returns by how much sums of folded products are too small: `[blocks, quads, lanes, 4]` → `[blocks · lanes]`."""
+    """Returns what has to be added to sums of folded products, `[blocks, quads, lanes, 4]` → `[blocks · lanes]`."""
     shift: np.ndarray = (folded * np.where(folded >= 0, np.int16(128), np.int16(127))).sum((1, 3), dtype=np.int64)
     return shift.reshape(-1)
 
