@@ -72,6 +72,31 @@ def test_a_device_runs_the_products_that_it_has_instructions_for(
     assert "wgmma" in code_of(made[0]).kernels.source
 
 
+@pytest.mark.parametrize(("capability", "kernel"), [(90, "attention_of_sm_90_kernel"), (80, "attention_kernel")])
+@pytest.mark.sample(1)
+def test_attention_is_multiplied_by_the_instructions_of_a_device(capability: int, kernel: str, tmp_path: Path) -> None:
+    shapes = {"q": (4, 128, 32), "k": (4, 32, 128), "v": (4, 128, 32), "y": (4, 128, 32)}
+    q, k, v, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    path = tmp_path / "attention.onnx"
+    graph = helper.make_graph(nodes, "attention", [q, k, v], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    rng = np.random.default_rng(3)
+    values = {name: rng.standard_normal(shapes[name]).astype(np.float32) / 4 for name in "qkv"}
+    wanted = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, values)[0]
+    with (
+        on_cuda(precision="fp16", architectures=(80, 90), capability=capability),
+        nnefc.compile(path).load() as model,
+    ):
+        FakeDriver.install().clear()
+        np.testing.assert_allclose(model.run(values)["y"], wanted, atol=5e-3 * abs(wanted).max())
+        assert launches("attention") == [kernel]
+
+
 def test_sizes_that_stay_on_the_device_choose_no_instructions(tmp_path: Path) -> None:
     """The host, which knows the device, does not know these sizes."""
     before = [

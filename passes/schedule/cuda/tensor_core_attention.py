@@ -32,18 +32,34 @@ class TensorCoreAttentionRule:
     """
 
     def apply(self, kernel: KernelAnalysis, target: CudaTarget) -> s_tir.Schedule | None:
-        attention = attention_of(kernel, target)
+        attention = _multiplied(kernel, target)
         if attention is None:
             return None
         dtype = attention.left.stored.dtype
-        if dtype not in ("float16", "bfloat16") or target.oldest < MATRIX_INSTRUCTIONS[dtype].oldest:
-            return None
         match choose_tile(attention, attention_tiles(attention, target), target):
             case WarpAttentionTile() as tile:
                 return WarpAttentionLaunch(attention, tile, target, dtype).schedule()
             case WarpgroupAttentionTile() as tile:
                 return WarpgroupAttentionLaunch(attention, tile, target, dtype).schedule()
         return None
+
+    @staticmethod
+    def has_own_instructions(kernel: KernelAnalysis, target: CudaTarget) -> bool:
+        """Whether the rule takes instructions that only some architectures have: `wgmma`."""
+        attention = _multiplied(kernel, target) if target.has_warpgroup_products else None
+        if attention is None:
+            return False
+        return isinstance(choose_tile(attention, attention_tiles(attention, target), target), WarpgroupAttentionTile)
+
+
+def _multiplied(kernel: KernelAnalysis, target: CudaTarget) -> Attention | None:
+    """Returns the attention that a kernel is, if tensor cores of all architectures multiply its types."""
+    attention = attention_of(kernel, target)
+    if attention is None:
+        return None
+    dtype = attention.left.stored.dtype
+    is_multiplied = dtype in ("float16", "bfloat16") and target.oldest >= MATRIX_INSTRUCTIONS[dtype].oldest
+    return attention if is_multiplied else None
 
 
 def attention_tiles(attention: Attention, target: CudaTarget) -> tuple[WarpAttentionTile | WarpgroupAttentionTile, ...]:
