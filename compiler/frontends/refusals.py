@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from nnefc.support.diagnostics import ran_out_of_memory
+from nnefc.symbolic.expressions import in_python
 
 __all__ = ["REFUSALS", "raised_by_tvm", "reason_of"]
 
@@ -29,9 +30,8 @@ def reason_of(error: Exception) -> str:
         return "it takes more memory than there is"
     lines = [line.strip() for line in str(error).splitlines()]
     reasons = [line.removeprefix("error: ") for line in lines if line and not line.startswith("hint: ")]
-    return _TYPED.sub(r"\1", _OPERATOR.sub(r"\1", reasons[-1])) if reasons else type(error).__name__
+    return in_python(_OPERATOR.sub(r"\1", reasons[-1])) if reasons else type(error).__name__
 
 
 _OPERATOR = re.compile(r"ir\.Op\(span=None.*?name=\"relax\.([\w.]+)\".*?support_level=\d+\)")
-_TYPED = re.compile(r"T\.int64\((-?\d+)\)")
-"""How TVM writes operators and sizes into its messages."""
+"""How TVM writes operators into its messages."""

@@ -19,6 +19,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tvm_ffi
@@ -337,6 +338,8 @@ def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dim
         return dimension(expr), dimension(expr)
     if isinstance(expr, tirx.Var):
         return 0, limits[expr]
+    if isinstance(expr, tirx.Select):
+        return _min_and_max(end for part in (expr.true_value, expr.false_value) for end in _between(part, limits))
     if isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul | tirx.FloorDiv | tirx.Min | tirx.Max):
         (low, high), (other_low, other_high) = (_between(part, limits) for part in (expr.a, expr.b))
         positive = bounds(low)[0] >= 0 and bounds(other_low)[0] >= 0
@@ -347,13 +350,23 @@ def _between(expr: tirx.Expr, limits: Mapping[tirx.Var, Dimension]) -> tuple[Dim
                 return low - other_high, high - other_low
             case tirx.Mul() if positive:
                 return low * other_low, high * other_high
+            case tirx.Mul():
+                return _min_and_max(one * two for one in (low, high) for two in (other_low, other_high))
             case tirx.FloorDiv() if positive and bounds(other_low)[0] > 0:
                 return low // other_high, high // other_low
+            case tirx.FloorDiv() if bounds(other_low)[0] > 0:
+                return _min_and_max(one // two for one in (low, high) for two in (other_low, other_high))
             case tirx.Min():
                 return minimum(low, other_low), minimum(high, other_high)
             case tirx.Max():
                 return greatest(low, other_low), greatest(high, other_high)
     return known().bounds(expr)
+
+
+def _min_and_max(sizes: Iterable[Dimension]) -> tuple[Dimension, Dimension]:
+    """Return the minimum and the maximum of several sizes."""
+    of_all = list(sizes)
+    return reduce(minimum, of_all), reduce(greatest, of_all)
 
 
 _FAR = 1 << 40

@@ -16,6 +16,7 @@ __all__ = [
     "has_remainder",
     "has_sum_as_factor",
     "in_int64",
+    "in_python",
     "multiplied_out",
     "of_positive",
     "structural_key",
@@ -131,5 +132,20 @@ def without_remainders(expr: tirx.Expr) -> tirx.Expr:
 
 
 def text(expr: tirx.Expr) -> str:
-    """Format an expression for users."""
-    return re.sub(r"T\.(min|max)\(", r"\1(", re.sub(r"T\.int64\((\d+)\)", r"\1", str(expr)).replace("T.int64(", "("))
+    """Format an expression for users, in the syntax of Python."""
+    choices: list[tirx.Select] = []
+
+    def noted(choice: tirx.Select) -> tirx.Var:
+        choices.append(choice)
+        return tirx.Var(f"choice_{len(choices) - 1}_", str(choice.ty.dtype))
+
+    made = in_python(str(tvm_ffi.structural_map(expr, (tirx.Select, noted))))
+    for index, choice in reversed(list(enumerate(choices))):
+        one, condition, other = map(text, (choice.true_value, choice.condition, choice.false_value))
+        made = made.replace(f"choice_{index}_", f"({one} if {condition} else {other})")
+    return made
+
+
+def in_python(printed: str) -> str:
+    """Return a text that TVM printed with integers, minima and maxima in the syntax of Python."""
+    return re.sub(r"T\.(min|max)\(", r"\1(", re.sub(r"T\.int64\((\d+)\)", r"\1", printed).replace("T.int64(", "("))

@@ -138,7 +138,7 @@ class Known:
             simple = self._without_limits(simple)
         if not isinstance(simple, tirx.Add | tirx.Sub):
             return simple
-        simple = self._without_mirrors(simple)
+        simple = self._without_mirrors(self._with_same_limits(simple))
         if not has_sum_as_factor(simple):
             return simple
         # (2 h + 2) * w - (h + 1) * w * 2 is 0
@@ -173,6 +173,24 @@ class Known:
 
         made = tvm_ffi.structural_map(tvm_ffi.structural_map(simple, (tirx.Min, decided)), (tirx.Max, decided))
         return simple if made.same_as(simple) else self._ordered(self._analyzer.simplify(made))
+
+    def _with_same_limits(self, total: tirx.Expr) -> tirx.Expr:
+        """Return a sum with equal minima, and maxima, in one form: TVM does not find that `min(h, a + b)` is
+        `min(h, b + a)`.
+        """
+        made = total
+        for kind in (tirx.Min, tirx.Max):
+            found: list[Any] = []
+            tvm_ffi.structural_walk(total, (kind, found.append))
+            for one, other in itertools.islice(itertools.combinations(found, 2), _MAX_MIRRORS):
+                if not tvm_ffi.structural_equal(one, other) and self._is_same(one, other):
+                    made = tvm_ffi.structural_map(made, (kind, _exchange(other, one)))
+        return total if made is total else self._ordered(self._analyzer.simplify(made))
+
+    def _is_same(self, one: tirx.Min | tirx.Max, other: tirx.Min | tirx.Max) -> bool:
+        """Return whether the operands of two minima, or of two maxima, are equal, in their order."""
+        apart = (self._analyzer.simplify(left - right) for left, right in ((one.a, other.a), (one.b, other.b)))
+        return all(isinstance(difference, tirx.IntImm) and not int(difference) for difference in apart)
 
     def _without_mirrors(self, total: tirx.Expr) -> tirx.Expr:
         """Return a sum without minima and maxima that cancel: `min(n, 300) + max(0, 300 - n)` is 300.

@@ -14,13 +14,18 @@ An operator requests equal sizes by :func:`unify_dims`. If they are equal for so
 building the network ends with :class:`~nnefc.symbolic.refinement.Refined`, and is restarted with refined dynamic
 dimensions for which they are equal: one dimension instead of two, a sum of others, a multiple, a single size. The
 library checks its inputs against these constraints.
+
+Sizes that depend on data, such as `min(a, n) + max(n - b, 0)`, are not refined unless one of their dimensions can be
+computed from the others: of an operand they are compared in each run, see :func:`compared_in_run`.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from itertools import combinations, islice, product
 
@@ -48,7 +53,17 @@ from nnefc.symbolic.formulas import factor_of, formula_of, value_of
 from nnefc.symbolic.named_formulas import spelled
 from nnefc.symbolic.refinement import Refined, parts_within
 
-__all__ = ["covers", "divides", "unify_counts", "unify_dims", "unify_repeated", "unify_shapes", "within"]
+__all__ = [
+    "ComparedInRun",
+    "compared_in_run",
+    "covers",
+    "divides",
+    "unify_counts",
+    "unify_dims",
+    "unify_repeated",
+    "unify_shapes",
+    "within",
+]
 
 _MAX_DIVISOR = 1 << 12
 _MAX_ENDS = 4
@@ -58,22 +73,61 @@ _MAX_POINTS = 125
 _NO_END = 1 << 60
 
 
+class ComparedInRun(Exception):
+    """Raised to request that each run checks whether two sizes are equal.
+
+    Attributes:
+        size: of an operand, depends on data.
+        wanted: the size that it must have.
+    """
+
+    def __init__(self, size: Dimension, wanted: Dimension) -> None:
+        super().__init__(f"a run must check whether {size} is {wanted}")
+        self.size, self.wanted = size, wanted
+
+
+_COMPARED: ContextVar[Sequence[Dimension]] = ContextVar("nnefc.compared", default=())
+
+
+@contextmanager
+def compared_in_run(sizes: Sequence[Dimension]) -> Iterator[None]:
+    """Let :func:`unify_dims` raise `ComparedInRun` for these sizes, where it cannot compute a dimension from others."""
+    token = _COMPARED.set((*_COMPARED.get(), *sizes))
+    try:
+        yield
+    finally:
+        _COMPARED.reset(token)
+
+
 def unify_dims(one: Dimension, other: Dimension) -> bool:
     """Return whether two sizes are equal, or request constraints under which they are.
 
     Raises:
         Refined: they are equal under constraints on dynamic dimensions.
+        ComparedInRun: one of them is to be compared in each run.
     """
     difference = one - other
     if not isinstance(difference, Size):
         return difference == 0
     minimum, maximum = bounds(difference)
     if minimum <= 0 <= maximum:
+        for size, wanted in ((one, other), (other, one)):
+            if size in _COMPARED.get() and not _is_computed(difference):
+                raise ComparedInRun(size, wanted)
         for find in (_ordered, _same, _enough, _up_to, _computed, _multiple, _up_to_each, _between):
             found = find(difference)
             if found is not None and not _is_nothing_then((one, other), found):
                 raise found
     return False
+
+
+def _is_computed(difference: Size) -> bool:
+    """Return whether two sizes are equal exactly if one dimension is another one, or is computed from others."""
+    used = variables(difference.expr)
+    if len(used) < 2:
+        return True
+    is_linear = all(factor_of(difference, var) is not None for var in used)
+    return (is_linear and _same(difference) is not None) or _computed(difference) is not None
 
 
 def unify_shapes(one: Sequence[Dimension], other: Sequence[Dimension]) -> bool:

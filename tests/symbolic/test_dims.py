@@ -11,6 +11,7 @@ import pytest
 from tvm import te, tirx
 
 from nnefc.frontends.dynamic_shapes import DynamicDimensions, dynamic_shape_context
+from nnefc.frontends.refusals import reason_of
 from nnefc.support.diagnostics import CompileError, WriteError
 from nnefc.symbolic.dims import (
     LARGEST,
@@ -23,12 +24,16 @@ from nnefc.symbolic.dims import (
     ceil_div,
     dimension,
     element_count,
+    expression,
+    greatest,
     known_less,
     may_exceed,
+    minimum,
     named,
     ranges,
     size_hint,
     substituted,
+    widest,
 )
 from nnefc.symbolic.refinement import Refined, Refinement, refined
 from nnefc.symbolic.unification import unify_dims
@@ -255,3 +260,23 @@ def test_a_name_that_is_a_number_is_not_reported_where_it_is_the_size() -> None:
 
     _, refinement = refined(made)
     assert list(refinement.notes) == ["h"]
+
+
+def test_limits_of_sizes_are_limits_of_their_products_and_choices() -> None:
+    first, last = tirx.Var("first", "int64"), tirx.Var("last", "int64")
+    height, width = dimension(H), dimension(W)
+    part = {first: Range(0, 4096, 1), last: Range(0, 4096, 9)}
+    with ranges({H: Range(1, 4096, 224), W: Range(32, 4096, 320), **part}):
+        apart = Size(last) - Size(first)
+        assert widest(apart * apart, {first: height, last: height}) == height * height
+        choice = dimension(tirx.Select(last == 0, tirx.IntImm("int64", 0), first))
+        assert widest(choice * width, {first: height, last: height}) == height * width
+        assert str(choice) == "(0 if last == 0 else first)"
+        assert reason_of(ValueError("no sum of T.max(n - T.int64(3), T.int64(-1))")) == "no sum of max(n - 3, (-1))"
+
+
+def test_minima_of_sums_are_equal_in_any_order_of_the_terms() -> None:
+    height, width = dimension(H), dimension(W)
+    a, b = minimum(height, 7), greatest(height - 300, 1)
+    one, other = (tirx.min(expression(width), sum_) for sum_ in (a.expr + b.expr, b.expr + a.expr))
+    assert dimension(one) == dimension(other)

@@ -16,7 +16,7 @@ from nnefc.frontends.onnx.files.model import NodeDef
 from nnefc.frontends.onnx.operator import Context, Origin
 from nnefc.frontends.onnx.symbolic_values import computed
 from nnefc.frontends.onnx.values import AnyValue, Array, Value
-from nnefc.operators.tensor.data_dependent_sizes import requested_size
+from nnefc.operators.tensor.data_dependent_sizes import requested_coordinate, requested_size
 from nnefc.operators.tensor.shape import Reshape, Slice
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import Dimension, Size, any_number, expression, is_known, narrower_ranges, variables
@@ -25,6 +25,9 @@ __all__ = ["MAX_ELEMENTS", "distance_of", "note_integers", "sizes_of", "sizes_th
 
 MAX_ELEMENTS = 8
 """Elements, at most, of tensors whose elements are traced as sizes."""
+
+_LOWER_BOUNDS = frozenset({"Abs", "Clip", "Max", "ReduceMax"})
+"""Operators whose result may be a size where an operand is negative, such as a coordinate outside of an image."""
 
 
 def note_integers(
@@ -58,7 +61,7 @@ def _may_be_sizes(value: AnyValue) -> bool:
 
 def sizes_of(ctx: Context, value: Value, name: str) -> Array | None:
     """The elements of a tensor as sizes, the data-dependent ones called `name`; None if it cannot hold sizes."""
-    return _followed(ctx, value, lambda on_data_dependent: _taken(ctx, on_data_dependent, name))
+    return _followed(ctx, value, lambda part, may_be_negative: _taken(ctx, part, name, may_be_negative))
 
 
 def sizes_that_follow(ctx: Context, value: Value) -> list[Dimension | None] | None:
@@ -69,7 +72,7 @@ def sizes_that_follow(ctx: Context, value: Value) -> list[Dimension | None] | No
         return None
     made: set[Any] = set()
 
-    def number(on_data_dependent: Value) -> Array:
+    def number(on_data_dependent: Value, _may_be_negative: bool) -> Array:
         elements = []
         for index in range(math.prod(on_data_dependent.shape)):
             found = _found(ctx, on_data_dependent, index)
@@ -96,7 +99,7 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
     """
     numbers: dict[tuple[relax.Expr, int], Dimension] = {}
 
-    def number(on_data_dependent: Value) -> Array:
+    def number(on_data_dependent: Value, _may_be_negative: bool) -> Array:
         assert on_data_dependent.expr is not None
         keys = [(on_data_dependent.expr, index) for index in range(math.prod(on_data_dependent.shape))]
         for key in keys:
@@ -115,8 +118,12 @@ def distance_of(ctx: Context, start: Value, limit: Value) -> Dimension | None:
     return distance if isinstance(distance, int | Size) else None
 
 
-def _followed(ctx: Context, value: Value, on_data_dependent: Callable[[Value], Array]) -> Array | None:
-    """The elements of a tensor as sizes, with what `on_data_dependent` makes of the data-dependent ones."""
+def _followed(
+    ctx: Context, value: Value, on_data_dependent: Callable[[Value, bool], Array], may_be_negative: bool = False
+) -> Array | None:
+    """The elements of a tensor as sizes, with what `on_data_dependent` makes of the data-dependent ones, and of whether
+    they may be negative.
+    """
     if value.sizes is not None:
         return value.sizes
     array = ctx.constant(value)
@@ -124,18 +131,20 @@ def _followed(ctx: Context, value: Value, on_data_dependent: Callable[[Value], A
         return array
     origin = ctx.origins.get(value.expr)
     if origin is not None:
+        is_clipped = may_be_negative or origin.op_type in _LOWER_BOUNDS
         operands = [
-            None if operand is None else _followed(ctx, operand, on_data_dependent) for operand in origin.operands
+            None if operand is None else _followed(ctx, operand, on_data_dependent, is_clipped)
+            for operand in origin.operands
         ]
         given = zip(origin.operands, operands, strict=True)
         if all(array is not None or operand is None for operand, array in given):
             made = computed(origin.op_type, origin.attributes, operands)
             if made is not None:
                 return made[origin.index]
-    return None if value.dtype == "bool" else on_data_dependent(value)
+    return None if value.dtype == "bool" else on_data_dependent(value, may_be_negative)
 
 
-def _taken(ctx: Context, value: Value, name: str) -> Array:
+def _taken(ctx: Context, value: Value, name: str, may_be_negative: bool) -> Array:
     """The elements as data-dependent sizes."""
     assert value.expr is not None
     flat = ctx.apply(Reshape((math.prod(value.shape),)), value)
@@ -143,7 +152,8 @@ def _taken(ctx: Context, value: Value, name: str) -> Array:
     for index in range(math.prod(value.shape)):
         found = _found(ctx, value, index)
         if found is None:
-            found = requested_size(ctx.emitter, ctx.expr(ctx.apply(Slice({0: (index, 1, 1)}), flat)), name)
+            element = ctx.expr(ctx.apply(Slice({0: (index, 1, 1)}), flat))
+            found = (requested_coordinate if may_be_negative else requested_size)(ctx.emitter, element, name)
             ctx.emitter.frames[-1].sizes[_key(ctx, value, index)] = found
         elements.append(found)
     return of_elements(elements, value.shape)

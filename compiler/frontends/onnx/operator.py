@@ -26,6 +26,7 @@ from nnefc.frontends.onnx.values import STORAGE, AnyValue, Array, TensorSequence
 from nnefc.ir.constant_evaluation import Budget
 from nnefc.ir.network import Body, Control
 from nnefc.operators.base import Emitter, Operand, Operator, check_size, identity, is_transposed
+from nnefc.operators.size_checks import lowered
 from nnefc.operators.tensor.creation import SizeValues
 from nnefc.support.diagnostics import CompileError
 from nnefc.support.mapped_files import LARGE, release_pages, tensor_of
@@ -345,7 +346,7 @@ class Context:
         moves = operator_.moves
         known = all(v.array is not None for v in operands if isinstance(v, Value))
         given = [self._operand(v, moves, known) for v in operands]
-        made = operator_.lower(self.emitter, *given)
+        made = lowered(operator_, self.emitter, *given)
         if moves and isinstance(operands[0], Value):
             dtype = operands[0].dtype
 

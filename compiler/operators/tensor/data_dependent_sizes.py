@@ -53,6 +53,7 @@ __all__ = [
     "new_count",
     "not_empty",
     "range_length",
+    "requested_coordinate",
     "requested_size",
 ]
 
@@ -62,6 +63,9 @@ nearest one; they fail the run."""
 
 _LIKELY = 256
 """The size that estimates assume for a data-dependent dimension without a limit."""
+
+_LOWEST = 1 << 16
+"""How far below 0 integers may be from which sizes are computed, such as coordinates outside of an image."""
 
 
 def data_dependent_size(
@@ -88,11 +92,30 @@ def requested_size(ctx: Emitter, value: relax.Expr, name: str) -> Dimension:
     return _size(ctx, _where_run(ctx, value), None, name, "nearest", is_requested=True)
 
 
+def requested_coordinate(ctx: Emitter, value: relax.Expr, name: str) -> Dimension:
+    """An integer that may be negative, from which sizes such as `max(x + 1, 0)` are computed: variables of sizes are
+    not negative, and so one stands for the integer and `_LOWEST` more.
+    """
+
+    def write(value: Any, made: Any) -> None:
+        made[0] = value[0].astype("int64") + _LOWEST
+
+    (made,) = looped(ctx, write, [_where_run(ctx, value)], [((1,), "int64")], "coordinate")
+    name = f"{name}_and_{_LOWEST}"
+    return _size(ctx, ctx.expr(made), None, name, "nearest", is_requested=True, likely=_LOWEST + _LIKELY) - _LOWEST
+
+
 def _size(
-    ctx: Emitter, value: relax.Expr, limit: Dimension | None, name: str, beyond: Beyond, is_requested: bool
+    ctx: Emitter,
+    value: relax.Expr,
+    limit: Dimension | None,
+    name: str,
+    beyond: Beyond,
+    is_requested: bool,
+    likely: int = _LIKELY,
 ) -> Dimension:
     name = _unused(ctx, name)
-    own = DynamicSize(0, likely=_LIKELY)
+    own = DynamicSize(0, likely=likely)
     if limit is not None:
         limit = before_the_run(ctx, limit)
         own = DynamicSize(0, max(bounds(limit)[1], 0))

@@ -123,10 +123,10 @@ class Reshape(_Reshaping):
 
 
 def _without_common(one: Shape, other: Shape) -> tuple[int, int]:
-    """Returns how many elements two shapes have, both divided by the dynamic sizes that both have."""
+    """Returns how many elements two shapes have, both divided by the sizes that both have and that are not 0."""
     left, right = list(one), list(other)
     for size in one:
-        if not is_known(size) and size in right:
+        if not (is_known(size) and size == 0) and size in right:
             left.remove(size)
             right.remove(size)
     return math.prod(left), math.prod(right)

@@ -42,23 +42,27 @@ from nnefc.operators.tensor.channel_shuffles import DepthToSpace, SpaceToDepth
 from nnefc.operators.tensor.concatenation import Concat, Split
 from nnefc.operators.tensor.creation import Arange, Eye, Full, check_constant
 from nnefc.operators.tensor.data_dependent_shapes import squeeze_sizes, unsqueeze_sizes
-from nnefc.operators.tensor.data_dependent_sizes import data_dependent_size, expanded_size, range_length, requested_size
+from nnefc.operators.tensor.data_dependent_sizes import (
+    data_dependent_size,
+    depends_on_data,
+    expanded_size,
+    range_length,
+    requested_size,
+)
 from nnefc.operators.tensor.padding import Pad
 from nnefc.operators.tensor.shape import Expand, ExpandInRun, Reshape, Slice, Squeeze, Tile, Transpose, Unsqueeze
 from nnefc.symbolic.arrays import of_elements
 from nnefc.symbolic.dims import (
     Dimension,
     ceil_div,
-    expression,
     greatest,
-    is_data_dependent_dimension,
     is_known,
     known_less,
     may_exceed,
     minimum,
-    variables,
 )
 from nnefc.symbolic.refinement import MAX_RUNS_APART, Refined
+from nnefc.symbolic.unification import ComparedInRun, compared_in_run
 from nnefc.symbolic.values import Quotient, choice_of, chosen, equal, is_negative_unless, less, quotient, single_size
 
 __all__: list[str] = []
@@ -328,7 +332,7 @@ def _tile(ctx: Context, node: Node) -> Any:
 def _expand(ctx: Context, node: Node) -> Any:
     x = input_at(node, 0)
     shape, wanted = shape_of(x), tuple(integers(ctx, node, 1, "shape") or [])
-    if not tells_at_run_time(ctx, node, 1):
+    if not tells_at_run_time(ctx, node, 1) and not any(map(depends_on_data, shape)):
         return ctx.apply(Expand(broadcast_shapes(shape, wanted)), x)
     if len(shape) > len(wanted):
         wanted = (1,) * (len(shape) - len(wanted)) + wanted
@@ -337,11 +341,14 @@ def _expand(ctx: Context, node: Node) -> Any:
 
 
 def _expanded(ctx: Context, size: Dimension, own: Dimension) -> Dimension:
-    """Return the size of a dimension of size `own` that is expanded to `size`, which may be data-dependent."""
-    is_from_data = any(map(is_data_dependent_dimension, variables(expression(size))))
-    if own in (1, size) or not is_from_data:
-        return broadcast_shapes((size,), (own,))[0]
-    return expanded_size(ctx.emitter, size, own)
+    """Return the size of a dimension of size `own` that is expanded to `size`; both may be data-dependent."""
+    if own not in (1, size) and depends_on_data(size):
+        return expanded_size(ctx.emitter, size, own)
+    try:
+        with compared_in_run((own,) if depends_on_data(own) else ()):
+            return broadcast_shapes((size,), (own,))[0]
+    except ComparedInRun:
+        return expanded_size(ctx.emitter, size, own)
 
 
 @operator("DepthToSpace", since=(1, 11, 13, 28))

@@ -577,3 +577,67 @@ def test_a_data_dependent_size_is_not_taken_for_empty(tmp_path: Path) -> None:
     onnx.save(proto, tmp_path / "model.onnx")
     with pytest.raises(CompileError, match="cannot take the shape"):
         nnefc.compile(tmp_path / "model.onnx")
+
+
+JOINED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[n, 2] x, float[k, 2] m, float s)
+    => (float[p, 2] added, float[p, 2] chosen, float[2, 2] product, float[e, 2] more, float[1, q] flat,
+        float[t, 2] taken, float[p, 2] written)
+<int64[1] zero = {0}, int64[1] all = {99999}, int64[1] first = {0}> {
+    position = Cast <to = 7> (s)
+    end = Unsqueeze (position, first)
+    above = Slice (x, zero, end)
+    below = Slice (x, end, all)
+    joined = Concat <axis = 0> (above, below)
+    added = Add (joined, m)
+    larger = Greater (joined, m)
+    chosen = Where (larger, joined, m)
+    columns = Transpose (m)
+    product = MatMul (columns, joined)
+    shape = Shape (m)
+    more = Expand (joined, shape)
+    same = Reshape (joined, shape)
+    flat = Flatten <axis = 0> (same)
+    index = Cast <to = 7> (m)
+    taken = GatherElements <axis = 1> (joined, index)
+    written = ScatterElements <axis = 1> (joined, index, m)
+}"""
+
+
+def test_sizes_that_data_give_are_compared_with_others_in_each_run(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(JOINED)
+    rows = [np.array(RNG.random((size, 2)), np.float32) for size in (5, 5, 1, 1, 4)]
+    feeds = [
+        {"x": rows[i], "m": rows[i + 1], "s": np.array(s, np.float32)} for i, s in ((0, 2), (0, 9), (2, 1), (0, -2))
+    ]
+    with (
+        check(proto, tmp_path, None, feeds).load() as library,
+        pytest.raises(nnefc.RunError, match=r"the data ask for the sizes .*, which must be equal"),
+    ):
+        library.run({"x": rows[0], "m": rows[4], "s": np.array(2, np.float32)})
+
+
+def test_sizes_are_computed_from_coordinates_that_are_negative(tmp_path: Path) -> None:
+    """As where masks are pasted into an image from which they extend."""
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[h] image, float[2] box) => (float[p] pasted, float[q] joined)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, float[9] mask = {1, 2, 3, 4, 5, 6, 7, 8, 9}> {
+        corners = Cast <to = 7> (box)
+        low = Slice (corners, zero, one)
+        high = Slice (corners, one, two)
+        size = Shape (image)
+        first = Max (low, zero)
+        last = Min (high, size)
+        skipped = Sub (first, low)
+        end = Sub (last, low)
+        inside = Slice (mask, skipped, end)
+        after = Sub (size, last)
+        left = ConstantOfShape (first)
+        right = ConstantOfShape (after)
+        pasted = Concat <axis = 0> (left, inside, right)
+        same = Add (image, pasted)
+        joined = Concat <axis = 0> (same, image)
+    }""")
+    image = np.array(RNG.random(20), np.float32)
+    boxes = np.array([(3, 9), (-4, 5), (15, 24), (0, 9)], np.float32)
+    check(proto, tmp_path, None, [{"image": image, "box": box} for box in boxes])
