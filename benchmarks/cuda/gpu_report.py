@@ -351,7 +351,7 @@ _TIMES = [
     "that part of the prediction. The model leaves out waiting within a launch, so predictions are lower bounds:",
     "[published times](cuda_published.md) of products are longer. *TFLOP/s* and *GB/s* are those of the prediction,",
     "next to the device's peaks, of 16-bit floats. Launches of branches and of a loop's body count once; those",
-    "whose size depends on data (\\*) have no time.",
+    "whose size depends on data (\\*) have no time. A gather counts as if it read all rows of its table.",
 ]
 _LOOPS = [
     _NO_GPU,

@@ -3,7 +3,8 @@
 It is Williams' ("Roofline: an insightful visual performance model", 2009), of a launch on a device of
 `targets/machine/gpu/devices.py`:
 
-    memory     its buffers, each read or written once, at the bandwidth of the device's memory
+    memory     its buffers, each read or written once, at the bandwidth of the device's memory; a gather counts as if
+               it read all rows
     products   its multiply-adds, at the rate of tensor cores for `tcgen05.mma`, `wgmma` or `mma.sync` where the kernel
                has it, else of float32
     issue      instructions of the main loop for its multiply-adds, at one a cycle of each scheduler, or those of its
