@@ -63,9 +63,9 @@ def _readers(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _graphs(record: Record) -> Iterator[str]:
     ways, nodes = record["graphs"], record["nodes"]
-    graphs, runs, refused, stopped, doubtful, states, ended = (
+    graphs, runs, resized, refused, stopped, doubtful, states, ended = (
         record.total("graphs", what)
-        for what in ("graphs", "runs", "refused", "not run", "doubtful", "states", "ended the peer")
+        for what in ("graphs", "runs", "of other sizes", "refused", "not run", "doubtful", "states", "ended the peer")
     )
     each = sum(nodes.values()) / max(graphs, 1)
     yield f"{graphs:,} graphs of {sum(nodes.values()):,} nodes, {each:.1f} each, of {len(nodes)} operators."
@@ -74,6 +74,8 @@ def _graphs(record: Record) -> Iterator[str]:
         yield f"No graph has {len(untried)} others: {', '.join(untried)}."
     yield f"{runs:,} runs: with one thread and with three, once where another machine or a GPU is emulated (\\*),"
     yield "and those of reproducible libraries for two kinds of processors, with the same bits."
+    if resized:
+        yield f"{resized:,} of them are of graphs that had run before, in the same library with other sizes of inputs."
     yield f"{refused:,} were refused: NNEF has no operation for them, a result has no known size, or operators"
     yield "need a relation between dynamic or data-dependent dimensions, such as that they are equal or multiples of a"
     yield "number."

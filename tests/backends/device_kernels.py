@@ -2,7 +2,8 @@
 
     pytest -p device_kernels --device-kernels=FILE tests/frontends     # with tests/backends in PYTHONPATH
 
-FILE is JSON: how many networks and kernels there were, and for each failure the test and what went wrong.
+FILE is JSON: how many networks and kernels there were, the tests of networks that CUDA refuses, and for each failure
+the test and what went wrong.
 """
 
 from __future__ import annotations
@@ -39,20 +40,25 @@ class _Collector:
         self._report = report
         self._test = ""
         self.networks = 0
+        self.refused: list[str] = []
         self.on_host: dict[str, str] = {}
         self.failures: list[tuple[str, str]] = []
         self.kernels: dict[str, dict[str, tuple[str, str]]] = {}  # what comes before them → source → symbol, test
 
     def lower(self, network: Any, target: CudaTarget) -> None:
-        """Lower a network, and keep its kernels."""
+        """Lower a network, and keep its kernels; one with strings or images is refused before it is lowered."""
+        backend = backend_of(target)
+        if network.has_text and not backend.takes_text:
+            self.refused.append(self._test)
+            return
         self.networks += 1
         try:
-            lowered = lower(network, backend_of(target))
+            lowered = lower(network, backend)
         except Exception as error:
             self.failures.append((self._test, f"{type(error).__name__}: {error}"[:2000]))
             return
         for kernel in lowered.kernels:
-            if isinstance(kernel.code, DeviceKernel):
+            if isinstance(kernel.code, DeviceKernel) and kernel.code.function.launches:
                 self._keep(kernel.code, target)
             elif isinstance(kernel.code, HostKernel):
                 self.on_host[kernel.code.name] = self._test
@@ -78,6 +84,7 @@ class _Collector:
                 self._compile(before, items[start : start + _BATCH], compiler)
         content = {
             "networks": self.networks,
+            "refused": self.refused,
             "kernels": sum(map(len, self.kernels.values())),
             "on_host": self.on_host,
             "failures": self.failures,

@@ -332,3 +332,12 @@ def test_a_kernel_of_sizes_in_which_tvm_finds_no_multiples_keeps_its_rule(tmp_pa
     ]
     model = onnx_models.model_of(nodes, [2, 8, "w"], **constants)
     onnx_models.check(model, tmp_path, {"w": "2..40"}, [(2, 8, width) for width in (2, 4, 5, 33)])
+
+
+@pytest.mark.usefixtures("driver")
+def test_dimensions_may_be_called_as_cpp_calls_something_else(tmp_path: Path) -> None:
+    """Kernels of 64-bit integers have their sizes as arguments: `new` is no name in C++."""
+    nodes = [onnx_models.node("Transpose", "x", "a"), onnx_models.node("Cast", "a", "y", to=7)]
+    model = onnx_models.model_of(nodes, ["max", "new"])
+    model.graph.output[0].type.tensor_type.elem_type = 7
+    onnx_models.check(model, tmp_path, {"max": "1..9", "new": "1..40"}, [(1, 1), (3, 33)])

@@ -364,10 +364,15 @@ def _mapped(
 
 
 def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a function of the device's whose parameters and own tensors are called as C allows it; models name
-    tensors as they like."""
+    """Returns a function of the device's whose parameters and own tensors are called as C++ allows it; models name
+    tensors and dimensions as they like.
+
+    Numbers get a prefix: a dimension may be called `new` or `max`, and tensors have a suffix already.
+    """
     renamed = {
-        param: tirx.Var(f"p{k}_ptr", param.ty) for k, param in enumerate(func.params) if not _is_identifier(param)
+        param: tirx.Var(_portable_name(param, position), param.ty)
+        for position, param in enumerate(func.params)
+        if isinstance(param.ty, PrimType) or not _is_identifier(param)
     }
     own: list[tirx.Var] = []
     tvm_ffi.structural_walk(func.body, ((tirx.AllocBuffer, tirx.DeclBuffer), lambda part: own.append(part.buffer)))
@@ -378,6 +383,12 @@ def _plainly_named(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
     body = tvm_ffi.structural_map(func.body, (tirx.Var, lambda var: renamed.get(var, var)))
     return with_fields(func, params=[renamed.get(param, param) for param in func.params], body=body)
+
+
+def _portable_name(param: tirx.Var, position: int) -> str:
+    if not isinstance(param.ty, PrimType):
+        return f"p{position}_ptr"
+    return f"n_{param.name}" if _is_identifier(param) else f"n{position}"
 
 
 def _is_identifier(var: tirx.Var) -> bool:
