@@ -75,7 +75,7 @@ class Excuse:
 
 
 _NETWORKS = ("models/networks.py", "NAMES")
-_GPU_REPORT = PageScript("cuda/gpu_report.py --pretrained FOLDER", 60, timed=False)
+_GPU_REPORT = PageScript("cuda/gpu_report.py --pretrained FOLDER", 60, ("cuda/gpu_report.py", "WHOLE"), timed=False)
 PAGES: Mapping[str, PageScript] = {
     "ablation": PageScript("ablation.py", 40, ("ablation.py", "NETWORKS")),
     "accuracy": PageScript("accuracy.py", 10, ("accuracy.py", "FUNCTIONS"), timed=False),
