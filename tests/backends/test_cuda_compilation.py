@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
@@ -74,6 +75,26 @@ def test_the_larger_of_many_numbers_compiles(tmp_path: Path) -> None:
     graph = helper.make_graph([helper.make_node("Max", ["x", "y"], ["z"])], "g", kinds[:2], kinds[2:])
     onnx.save(helper.make_model(graph), tmp_path / "model.onnx")
     nnefc.compile(tmp_path / "model.onnx", "cuda -arch=sm_80")
+
+
+def test_tiles_of_bytes_and_of_floats_compile_in_one_source(tmp_path: Path) -> None:
+    """C++ has one type for the name of dynamic shared memory in all kernels."""
+    x, m, y, z = (
+        helper.make_tensor_value_info(name, dtype, [1, 2, 64, 64])
+        for name, dtype in (("x", TensorProto.FLOAT), ("m", TensorProto.UINT8), ("y", TensorProto.FLOAT), ("z", 6))
+    )
+    weights = onnx.numpy_helper.from_array(np.arange(4096, dtype=np.int8).reshape(64, 64), "w")
+    nodes = [
+        helper.make_node("Attention", ["x", "x", "x"], ["y"]),
+        helper.make_node("MatMulInteger", ["m", "w"], ["z"]),
+    ]
+    path = tmp_path / "model.onnx"
+    graph = helper.make_graph(nodes, "both", [x, m], [y, z], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+    code = nnefc.compile(path, "cuda -arch=sm_80", precision="fp16").code
+    assert isinstance(code, CudaCode)
+    declared = set(re.findall(r"extern __shared__ __align__\(\d+\) ([\w ]+) (\w+)\[\]", code.kernels.source))
+    assert len(declared) == len({name for _, name in declared}) == 2
 
 
 def test_no_kernel_needs_memory_for_its_registers(digits: Artifact) -> None:

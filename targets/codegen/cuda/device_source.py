@@ -35,9 +35,8 @@ def source_of(modules: tvm.IRModule, target: CudaTarget, conditions: Mapping[str
         finally:
             if compiler is not None:
                 tvm.register_global_func(_CALLBACK, compiler, override=True)
-    return _under_conditions(
-        _with_clusters(_with_aligned_tiles(_with_tensor_map_type(replace_prelude(text)))), conditions
-    )
+    declared = _with_tensor_map_type(_with_names_by_type(replace_prelude(text)))
+    return _under_conditions(_with_clusters(_with_aligned_tiles(declared)), conditions)
 
 
 _TENSOR_MAP = "struct alignas(64) CUtensorMap { uint64_t opaque[16]; };  // as cuda.h has it\n"
@@ -46,6 +45,21 @@ _TENSOR_MAP = "struct alignas(64) CUtensorMap { uint64_t opaque[16]; };  // as c
 def _with_tensor_map_type(source: str) -> str:
     """Declares the type of tensor maps where kernels have such parameters; NVRTC has no header of the driver's."""
     return source.replace(PRELUDE, PRELUDE + _TENSOR_MAP, 1) if "CUtensorMap" in source else source
+
+
+_DYNAMIC = re.compile(r"extern __shared__ __align__\(64\) ([\w ]+?) (\w+)\[\];")
+_FUNCTION = re.compile(r'^(?=extern "C" __global__ void )', re.MULTILINE)
+
+
+def _with_names_by_type(source: str) -> str:
+    """Gives dynamic shared memory the name of its elements' type: C++ has one type for a name in all kernels."""
+
+    def renamed(function: str) -> str:
+        for dtype, name in _DYNAMIC.findall(function):
+            function = re.sub(rf"\b{name}\b", f"{name}_of_{dtype.replace(' ', '_')}", function)
+        return function
+
+    return "".join(map(renamed, _FUNCTION.split(source))) if len(set(_DYNAMIC.findall(source))) > 1 else source
 
 
 _SHARED, _ALIGNED_SHARED = "extern __shared__ __align__(64)", "extern __shared__ __align__(1024)"
