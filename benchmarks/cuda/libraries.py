@@ -144,8 +144,11 @@ def _is_present(made: Path) -> bool:
 
 def repeating(model: onnx.ModelProto) -> onnx.ModelProto:
     """The network with large trained values that repeat; factors of channels, folded into them, are one number."""
+    scales = {name for node in model.graph.node if node.op_type == "Resize" for name in node.input[1:]}
     for value in model.graph.initializer:
         array = numpy_helper.to_array(value)
+        if value.name in scales:
+            continue
         if array.dtype == np.float32 and array.ndim == 1:
             value.CopyFrom(numpy_helper.from_array(np.full_like(array, array.mean()), value.name))
         elif array.dtype == np.float32 and array.size > _PERIOD:
