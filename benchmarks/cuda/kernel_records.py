@@ -72,7 +72,7 @@ os.environ.setdefault(COMPILER_VARIABLE, "nvrtc")  # several times as fast as nv
 _STORE = ROOT / "build" / "gpu_report"
 _COMPILER = ("compiler", "passes", "targets", "benchmarks/models")
 _ANALYSIS = ("machine_code", "execution_pipes", "sass", "shared_addresses")
-_OWN = (*_ANALYSIS, "cases", "kernel_records")
+_OWN = (*_ANALYSIS, "cases", "kernel_records", "libraries")
 
 
 class NotCompiled(Exception):
