@@ -223,7 +223,7 @@ def _of_other_sizes(
         together = joined([other or one for one, other in zip(graphs, resized, strict=True)])
         for graph in filter(None, resized):
             own = _judged(graph, [{name: results[name] for name in _results_of(graph, way)}], way)
-            own = _by_itself(own, together)
+            own = own if len(graphs) == 1 else _by_itself(own, together)
             outcome += Outcome(findings=own.findings, counts=own.counts + Counter({"of other sizes": 1}))
     return outcome
 
