@@ -91,10 +91,9 @@ _NO_CLUSTERS = """\
 def _with_clusters(source: str) -> str:
     """Launches kernels in clusters of two blocks where these meet (`pair_launch.py`)."""
     if _MEETS_IN_PAIR not in source:
-        return source  # kernels of one thread have no launch bounds either
-    starts = [*_KERNEL.finditer(source)]
-    ends = [*(start.start() for start in starts[1:]), len(source)]
-    pairs = {start[1] for start, end in zip(starts, ends, strict=True) if _MEETS_IN_PAIR in source[start.end() : end]}
+        return source
+    functions = (function for function in _FUNCTION.split(source) if _MEETS_IN_PAIR in function)
+    pairs = {kernel[1] for kernel in map(_KERNEL.match, functions) if kernel is not None}
     source = source.replace(PRELUDE, PRELUDE + _NO_CLUSTERS, 1)
     return _KERNEL.sub(lambda it: it[0] + ("__cluster_dims__(2, 1, 1) " if it[1] in pairs else ""), source)
 
